@@ -19,7 +19,7 @@ endif()
 
 add_library(redline_fuzz_support STATIC fuzz/support.cpp)
 target_include_directories(redline_fuzz_support PUBLIC "${PROJECT_SOURCE_DIR}/fuzz")
-target_link_libraries(redline_fuzz_support PUBLIC redline_data redline_settings)
+target_link_libraries(redline_fuzz_support PUBLIC redline_data redline_dist redline_settings)
 if(NOT redline_libfuzzer)
   target_sources(redline_fuzz_support PRIVATE fuzz/driver.cpp)
   if(REDLINE_SANITIZE STREQUAL "")

@@ -1,4 +1,4 @@
-// Sockets and the form of messages: four bytes of length, one of kind, the body.
+// Sockets: listening, connecting, sending and receiving.
 #include "dist/connection.h"
 
 #include <fcntl.h>
@@ -21,7 +21,6 @@
 namespace redline::dist {
 namespace {
 
-constexpr std::size_t kHead = 5, kMostBody = std::size_t{256} << 20;
 constexpr int kUnansweredMs = 20000;  // a machine without power answers no packet
 
 struct FreeAddresses {
@@ -43,20 +42,16 @@ Descriptor make_socket(int family) {
   return Descriptor(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
 }
 
-bool is_loopback(const sockaddr& address) {
+bool of_loopback(const sockaddr& address) {
   if (address.sa_family == AF_INET)
     return (ntohl(reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr) >> 24) == 127;
   return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
 }
 
-// Only this machine can reach an address of the loopback; every other one is listened for on all networks, since the
-// name that the others know may not be the address of one.
-void listen_widely(sockaddr& address) {
-  if (is_loopback(address)) return;
-  if (address.sa_family == AF_INET)
-    reinterpret_cast<sockaddr_in&>(address).sin_addr.s_addr = htonl(INADDR_ANY);
-  else
-    reinterpret_cast<sockaddr_in6&>(address).sin6_addr = in6addr_any;
+bool stands_before(const addrinfo* list, const addrinfo* one) {  // a file of hosts may name an address twice
+  for (const addrinfo* a = list; a != one; a = a->ai_next)
+    if (a->ai_addrlen == one->ai_addrlen && std::memcmp(a->ai_addr, one->ai_addr, a->ai_addrlen) == 0) return true;
+  return false;
 }
 
 bool wait_for(int descriptor, short events, double deadline) {
@@ -95,32 +90,7 @@ Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
   return *this;
 }
 
-BodyWriter& BodyWriter::number(std::int64_t n) {
-  for (int shift = 0; shift < 64; shift += 8)
-    body_ += static_cast<char>(static_cast<std::uint64_t>(n) >> shift & 0xFFu);
-  return *this;
-}
-BodyWriter& BodyWriter::text(std::string_view text) {
-  number(static_cast<std::int64_t>(text.size()));
-  body_ += text;
-  return *this;
-}
-std::int64_t BodyReader::number() {
-  REDLINE_CHECK(rest_.size() >= 8, "a message between ranks was cut short");
-  std::uint64_t n = 0;
-  for (std::size_t i = 0; i < 8; ++i) n |= std::uint64_t{static_cast<unsigned char>(rest_[i])} << (8 * i);
-  rest_.remove_prefix(8);
-  return static_cast<std::int64_t>(n);
-}
-std::string BodyReader::text() {
-  const auto size = static_cast<std::uint64_t>(number());
-  REDLINE_CHECK(size <= rest_.size(), "a message between ranks was cut short");
-  std::string text(rest_.substr(0, size));
-  rest_.remove_prefix(size);
-  return text;
-}
-
-Connection::Connection(Descriptor socket) : socket_(std::move(socket)) {
+Connection::Connection(Descriptor socket, Other from) : socket_(std::move(socket)), frames_(from) {
   set_option(descriptor(), IPPROTO_TCP, TCP_NODELAY, 1);
   set_option(descriptor(), SOL_SOCKET, SO_KEEPALIVE, 1);
 #ifdef TCP_USER_TIMEOUT
@@ -128,13 +98,7 @@ Connection::Connection(Descriptor socket) : socket_(std::move(socket)) {
 #endif
 }
 
-void Connection::queue(Kind kind, std::string_view body) {
-  REDLINE_CHECK(body.size() <= kMostBody, "{} bytes are too many for one message between ranks", body.size());
-  const auto size = static_cast<std::uint32_t>(body.size());
-  for (int shift = 0; shift < 32; shift += 8) out_ += static_cast<char>(size >> shift & 0xFFu);
-  out_ += static_cast<char>(kind);
-  out_ += body;
-}
+void Connection::queue(Kind kind, std::string_view body) { out_ += frame_of(kind, body); }
 
 bool Connection::send_some() {
   std::size_t sent = 0;
@@ -155,9 +119,11 @@ bool Connection::send_some() {
 bool Connection::receive_some() {
   char bytes[65536];
   while (open()) {
-    const auto n = ::recv(descriptor(), bytes, sizeof bytes, 0);
+    const std::size_t wanted = std::min(frames_.wanted(), sizeof bytes);
+    if (wanted == 0) return true;
+    const auto n = ::recv(descriptor(), bytes, wanted, 0);
     if (n > 0) {
-      in_.append(bytes, static_cast<std::size_t>(n));
+      frames_.add({bytes, static_cast<std::size_t>(n)});
     } else if (n == 0) {
       return false;
     } else if (errno != EINTR) {
@@ -168,21 +134,8 @@ bool Connection::receive_some() {
 }
 
 std::optional<Message> Connection::next() {
-  if (in_.size() - taken_ < kHead) {
-    in_.erase(0, taken_);
-    taken_ = 0;
-    return std::nullopt;
-  }
-  std::size_t size = 0;
-  for (std::size_t i = 0; i < 4; ++i) size |= std::size_t{static_cast<unsigned char>(in_[taken_ + i])} << (8 * i);
-  const auto kind = static_cast<unsigned char>(in_[taken_ + 4]);
-  if (size > kMostBody || kind > static_cast<unsigned char>(Kind::goodbye)) {  // no rank of ours
-    close();
-    return std::nullopt;
-  }
-  if (in_.size() - taken_ < kHead + size) return std::nullopt;
-  Message message{static_cast<Kind>(kind), in_.substr(taken_ + kHead, size)};
-  taken_ += kHead + size;
+  auto message = frames_.next();
+  if (frames_.wrong()) close();
   return message;
 }
 
@@ -198,7 +151,7 @@ std::optional<Message> Connection::receive_until(double deadline) {
 
 bool Connection::send_until(double deadline) {
   while (send_some()) {
-    if (!has_to_send()) return true;
+    if (to_send() == 0) return true;
     if (!wait_writable(descriptor(), deadline)) return false;
   }
   return false;
@@ -208,15 +161,12 @@ std::vector<Descriptor> listen_at(const std::string& address, int port, std::str
   const Addresses list = resolve(address, port, problem);
   if (!list) fail_user("rank 0's machine '{}' is not known here: {}; see MASTER_ADDR", address, problem);
   std::vector<Descriptor> listeners;
-  std::vector<int> families;
   for (addrinfo* a = list.get(); a; a = a->ai_next) {
-    if ((a->ai_family != AF_INET && a->ai_family != AF_INET6) || std::ranges::count(families, a->ai_family)) continue;
-    families.push_back(a->ai_family);
+    if ((a->ai_family != AF_INET && a->ai_family != AF_INET6) || stands_before(list.get(), a)) continue;
     Descriptor socket = make_socket(a->ai_family);
     if (!socket.open()) continue;
     set_option(socket.number(), SOL_SOCKET, SO_REUSEADDR, 1);
     if (a->ai_family == AF_INET6) set_option(socket.number(), IPPROTO_IPV6, IPV6_V6ONLY, 1);
-    listen_widely(*a->ai_addr);
     if (::bind(socket.number(), a->ai_addr, a->ai_addrlen) == 0 && ::listen(socket.number(), SOMAXCONN) == 0) {
       listeners.push_back(std::move(socket));
       continue;
@@ -225,6 +175,14 @@ std::vector<Descriptor> listen_at(const std::string& address, int port, std::str
     if (errno == EADDRINUSE) return {};  // half of a port would leave some ranks outside
   }
   return listeners;
+}
+
+bool is_loopback(const std::string& address) {
+  std::string problem;
+  const Addresses list = resolve(address, 0, problem);
+  for (addrinfo* a = list.get(); a; a = a->ai_next)
+    if ((a->ai_family == AF_INET || a->ai_family == AF_INET6) && !of_loopback(*a->ai_addr)) return false;
+  return list != nullptr;
 }
 
 std::optional<Descriptor> accept_from(const Descriptor& listener) {

@@ -1,12 +1,13 @@
-// Messages over TCP between rank 0 and the others: a kind and a body each. Sockets never block, and every wait has a
+// Messages (dist/messages.h) over TCP between rank 0 and the others. Sockets never block, and every wait has a
 // deadline. A lost connection raises no signal.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "dist/messages.h"
 
 namespace redline::dist {
 
@@ -26,59 +27,23 @@ class Descriptor {
   int number_ = -1;
 };
 
-enum class Kind : std::uint8_t {
-  greeting,  // rank 0 to whoever connects: the job
-  hello,     // a rank's first: version, rank, ranks, host
-  welcome,   // all ranks are there: their hosts
-  gather,    // a rank's part of a meeting
-  result,    // all parts of it
-  beat,      // I am alive, and how far
-  warning,
-  fail,  // a rank asks for the end of all
-  end,   // rank 0 tells it
-  goodbye,
-};
-
-struct Message {
-  Kind kind{};
-  std::string body;
-};
-
-// Numbers and texts one after the other, as bodies hold them.
-class BodyWriter {
- public:
-  BodyWriter& number(std::int64_t n);
-  BodyWriter& text(std::string_view text);
-  std::string take() { return std::move(body_); }
-
- private:
-  std::string body_;
-};
-class BodyReader {  // a body that does not fit is a MachineError
- public:
-  explicit BodyReader(std::string_view body) : rest_(body) {}
-  std::int64_t number();
-  std::string text();
-
- private:
-  std::string_view rest_;
-};
-
 class Connection {
  public:
   Connection() = default;
-  explicit Connection(Descriptor socket);
+  Connection(Descriptor socket, Other from);
 
   int descriptor() const { return socket_.number(); }
   bool open() const { return socket_.open(); }
-  bool has_to_send() const { return !out_.empty(); }
+  std::size_t to_send() const { return out_.size(); }  // bytes
   void close() { socket_.reset(); }
+  void trust(Other from) { frames_.trust(from); }  // it has proven who it is
 
   void queue(Kind kind, std::string_view body);
-  // Both do as much as they can without waiting. False: the other end is gone, or sent no message of ours.
+  // Both do as much as they can without waiting; the second takes no more than a frame at a time, and next() makes room
+  // for more. False: the other end is gone.
   bool send_some();
   bool receive_some();
-  std::optional<Message> next();  // of what was received
+  std::optional<Message> next();  // of what was received; who sends no message of ours is closed
 
   // Waits until a deadline in steady seconds; nothing: it passed, or the other end is gone.
   std::optional<Message> receive_until(double deadline);
@@ -86,13 +51,14 @@ class Connection {
 
  private:
   Descriptor socket_;
-  std::string in_, out_;
-  std::size_t taken_ = 0;  // of in_
+  Frames frames_;
+  std::string out_;
 };
 
-// One socket for each family of the address; none where the port is taken. An unknown address is a
-// UserError.
+// One socket for each address of the name, which other machines cannot reach where it is the loopback's; none where the
+// port is taken, or no address is this machine's. An unknown name is a UserError.
 std::vector<Descriptor> listen_at(const std::string& address, int port, std::string& problem);
+bool is_loopback(const std::string& address);  // all addresses of the name
 std::optional<Descriptor> accept_from(const Descriptor& listener);
 // Nothing where no process listens there, and `problem` says why.
 std::optional<Descriptor> connect_to(const std::string& address, int port, double deadline, std::string& problem);

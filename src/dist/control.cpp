@@ -1,5 +1,5 @@
-// How ranks meet, the thread that serves their connections, sends and watches signs of life and brings about the end,
-// and the calls of the other threads: each leaves its words with the control thread and waits for what comes of them.
+// The thread that serves the connections of ranks, sends and watches signs of life and brings about the end, and the
+// calls of the other threads: each leaves its words with the control thread and waits for what comes of them.
 #include "dist/control.h"
 
 #include <poll.h>
@@ -23,7 +23,7 @@
 #include "base/error.h"
 #include "base/signals.h"
 #include "base/words.h"
-#include "dist/connection.h"
+#include "dist/door.h"
 
 namespace redline::dist {
 
@@ -35,226 +35,28 @@ struct Progress {
   std::pair<std::int64_t, std::int64_t> place() const { return {step, collective}; }
 };
 
-struct Peer {
-  int rank = 0;
-  Connection connection;
-  bool left = false;  // it has said goodbye
-};
-
 struct Watched {
   Progress progress;
   double changed = 0, heard = 0;  // steady seconds
 };
 
-struct Joined {
-  std::vector<Peer> peers;         // rank 0: all others, by rank; others: rank 0
-  std::vector<std::string> hosts;  // by rank
-};
-
 namespace {
 
-constexpr double kGreetingSeconds = 5;  // whoever says nothing for so long is somebody else
-constexpr double kBeat = 1;             // seconds between two signs of life
-constexpr double kSilent = 5;           // seconds: who said nothing for so long is stopped, or its machine is
-constexpr double kLastSeconds = 1;      // for others to hear of the end before rank 0 goes
-constexpr double kAtLast = 4;           // seconds after which the process ends, said or not
-constexpr double kLeaveSeconds = 5;     // for the goodbyes of rank 0 to be sent
-constexpr double kAnswerSeconds = 3;    // for rank 0 to end all at the request of one
-constexpr std::int64_t kGather = 0, kBroadcast = 1, kBarrier = 2;
-constexpr std::string_view kMeetings[] = {"all_gather", "broadcast", "barrier"};
+constexpr double kBeat = 1;           // seconds between two signs of life
+constexpr double kSilent = 5;         // seconds: who said nothing for so long is stopped, or its machine is
+constexpr double kLastSeconds = 1;    // for others to hear of the end before rank 0 goes
+constexpr double kAtLast = 4;         // seconds after which the process ends, said or not
+constexpr double kLeaveSeconds = 5;   // for the goodbyes of rank 0 to be sent
+constexpr double kAnswerSeconds = 3;  // for rank 0 to end all at the request of one
+// A rank that takes nothing of what it is sent: more than one result waits for it.
+constexpr std::size_t kMostUnsent = 2 * kMostResult;
 
 std::string position(const Progress& p) { return fmt::format("step {}, collective {}", p.step, p.collective); }
 
-std::string greeting(const Place& place) { return "redline ranks " + place.job; }
+// An end is never a success, whatever its sender says.
+int status_of_end(std::int64_t status) { return status == 2 ? 2 : 1; }
 
-std::string list_of(const std::vector<int>& ranks) {
-  std::string out = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < ranks.size() && i < 8; ++i) out += fmt::format("{}{}", i ? ", " : "", ranks[i]);
-  return ranks.size() > 8 ? out + fmt::format(" and {} more", ranks.size() - 8) : out;
-}
-
-// Rank 0 listens, greets whoever connects with the name of the job, and hears who it is.
-class Host {
- public:
-  Host(const Place& place, const ControlOptions& options) : place_(place), options_(options) {
-    joined_.hosts.resize(static_cast<std::size_t>(place.ranks));
-    joined_.hosts[0] = place.host;
-    joined_.peers.resize(static_cast<std::size_t>(place.ranks - 1));
-  }
-
-  Joined wait_for_all() {
-    listen();
-    const double deadline = steady_seconds() + options_.join_seconds;
-    while (come_ < place_.ranks - 1) {
-      if (steady_seconds() >= deadline) give_up();
-      wait_a_little(deadline);
-      for (const Descriptor& listener : listeners_)
-        while (auto socket = accept_from(listener)) {
-          pending_.push_back({Connection(std::move(*socket)), steady_seconds()});
-          pending_.back().connection.queue(Kind::greeting, greeting(place_));
-        }
-      for (Pending& p : pending_) hear(p);
-      std::erase_if(pending_, [](const Pending& p) { return !p.connection.open(); });
-      check_that_all_stay();
-    }
-    BodyWriter hosts;
-    for (const std::string& host : joined_.hosts) hosts.text(host);
-    const std::string body = hosts.take();
-    for (Peer& peer : joined_.peers) peer.connection.queue(Kind::welcome, body);
-    return std::move(joined_);
-  }
-
- private:
-  struct Pending {
-    Connection connection;
-    double since = 0;
-  };
-
-  void listen() {
-    std::string problem;
-    for (int i = 0; i < place_.ports && listeners_.empty(); ++i)
-      listeners_ = listen_at(place_.address, place_.port + i, problem);
-    if (!listeners_.empty()) return;
-    const std::string ports = place_.ports == 1
-                                  ? fmt::format("port {}", place_.port)
-                                  : fmt::format("ports {} to {}", place_.port, place_.port + place_.ports - 1);
-    fail_user("rank 0 cannot listen on {} of {}: {}; set MASTER_PORT to a free port for all ranks", ports, place_.host,
-              problem);
-  }
-
-  void wait_a_little(double deadline) {
-    std::vector<pollfd> polled;
-    for (const Descriptor& listener : listeners_) polled.push_back({listener.number(), POLLIN, 0});
-    for (const Pending& p : pending_) polled.push_back({p.connection.descriptor(), POLLIN, 0});
-    for (const Peer& p : joined_.peers)
-      if (p.connection.open()) polled.push_back({p.connection.descriptor(), POLLIN, 0});
-    const double left = std::min(deadline - steady_seconds(), 0.2);
-    ::poll(polled.data(), polled.size(), std::max(1, static_cast<int>(1e3 * left)));
-  }
-
-  void hear(Pending& pending) {
-    Connection& c = pending.connection;
-    const bool alive = c.send_some() && c.receive_some();
-    if (const auto message = c.next(); message && message->kind == Kind::hello) return welcome(c, message->body);
-    if (!alive || steady_seconds() - pending.since > kGreetingSeconds) c.close();
-  }
-
-  void welcome(Connection& connection, const std::string& hello) {
-    BodyReader body(hello);
-    const std::string job = body.text(), version = body.text(), host = body.text();
-    const auto rank = static_cast<int>(body.number()), ranks = static_cast<int>(body.number());
-    if (job != place_.job) return connection.close();  // another run's
-    const auto refuse = [&](const std::string& sentence) {
-      refused_.push_back(std::move(connection));
-      end_all(sentence, 2);
-      throw UserError(sentence);
-    };
-    if (version != options_.version)
-      refuse(fmt::format("rank {} on {} runs redline {} and rank 0 on {} runs {}; start the same program everywhere",
-                         rank, host, version, place_.host, options_.version));
-    if (ranks != place_.ranks)
-      refuse(fmt::format("rank {} on {} was told of {} and rank 0 on {} of {}; start all with the same number", rank,
-                         host, counted(ranks, "rank"), place_.host, counted(place_.ranks, "rank")));
-    if (rank < 1 || rank >= place_.ranks)
-      refuse(fmt::format("a process on {} says that it is rank {} of {}, as rank 0 on {} does", host, rank, ranks,
-                         place_.host));
-    Peer& peer = joined_.peers[static_cast<std::size_t>(rank - 1)];
-    if (peer.connection.open())
-      refuse(fmt::format("two processes say that they are rank {}, one on {} and one on {}", rank,
-                         joined_.hosts[static_cast<std::size_t>(rank)], host));
-    peer = {rank, std::move(connection), false};
-    joined_.hosts[static_cast<std::size_t>(rank)] = host;
-    ++come_;
-  }
-
-  // A rank that has come sends nothing until it is welcome: what can be read is its end.
-  void check_that_all_stay() {
-    for (Peer& peer : joined_.peers) {
-      if (!peer.connection.open() || peer.connection.receive_some()) continue;
-      const std::string sentence = fmt::format("rank {} on {} is gone before all ranks had come", peer.rank,
-                                               joined_.hosts[static_cast<std::size_t>(peer.rank)]);
-      end_all(sentence, 1);
-      throw MachineError(sentence);
-    }
-  }
-
-  void give_up() {
-    std::vector<int> missing;
-    for (int rank = 1; rank < place_.ranks; ++rank)
-      if (!joined_.peers[static_cast<std::size_t>(rank - 1)].connection.open()) missing.push_back(rank);
-    const std::string sentence = fmt::format("{} of {} did not come to rank 0 on {} within {:g} seconds",
-                                             list_of(missing), place_.ranks, place_.host, options_.join_seconds);
-    end_all(sentence, 1);
-    throw MachineError(sentence);
-  }
-
-  void end_all(const std::string& sentence, int status) {
-    const std::string body = BodyWriter().number(status).text(sentence).take();
-    const double deadline = steady_seconds() + 1;
-    const auto tell = [&](Connection& c) {
-      if (!c.open()) return;
-      c.queue(Kind::end, body);
-      c.send_until(deadline);
-    };
-    for (Peer& peer : joined_.peers) tell(peer.connection);
-    for (Connection& connection : refused_) tell(connection);
-  }
-
-  const Place& place_;
-  const ControlOptions& options_;
-  std::vector<Descriptor> listeners_;
-  std::vector<Pending> pending_;
-  std::vector<Connection> refused_;
-  Joined joined_;
-  int come_ = 0;
-};
-
-// Rank 0 may have taken any of the ports, or not be there yet.
-Connection reach_first(const Place& place, double deadline, const ControlOptions& options) {
-  std::string problem = "nobody answered";
-  while (steady_seconds() < deadline) {
-    for (int port = place.port; port < place.port + place.ports; ++port) {
-      auto socket = connect_to(place.address, port, std::min(deadline, steady_seconds() + kGreetingSeconds), problem);
-      if (!socket) continue;
-      Connection connection(std::move(*socket));
-      const auto message = connection.receive_until(std::min(deadline, steady_seconds() + kGreetingSeconds));
-      if (message && message->kind == Kind::greeting && message->body == greeting(place)) return connection;
-      problem = "somebody else listens there";
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  }
-  fail_machine("rank {} on {} did not reach rank 0 at {}:{} within {:g} seconds: {}", place.rank, place.host,
-               place.address, place.port, options.join_seconds, problem);
-}
-
-Joined join_first(const Place& place, const ControlOptions& options) {
-  const double deadline = steady_seconds() + options.join_seconds;
-  Connection connection = reach_first(place, deadline, options);
-  connection.queue(Kind::hello, BodyWriter()
-                                    .text(place.job)
-                                    .text(options.version)
-                                    .text(place.host)
-                                    .number(place.rank)
-                                    .number(place.ranks)
-                                    .take());
-  connection.send_until(deadline);
-  // Rank 0 began to wait later than we did, and its sentence is the better one.
-  const auto message = connection.receive_until(deadline + options.join_seconds + kGreetingSeconds);
-  if (!message || (message->kind != Kind::welcome && message->kind != Kind::end))
-    fail_machine("rank {} on {} met rank 0 at {}, which is gone before all ranks had come", place.rank, place.host,
-                 place.address);
-  BodyReader body(message->body);
-  if (message->kind == Kind::end) {
-    const bool users = body.number() == 2;
-    const std::string sentence = body.text();
-    if (users) throw UserError(sentence);
-    throw MachineError(sentence);
-  }
-  Joined joined;
-  for (int rank = 0; rank < place.ranks; ++rank) joined.hosts.push_back(body.text());
-  joined.peers.push_back({0, std::move(connection), false});
-  return joined;
-}
+std::string_view cut(std::string_view sentence) { return sentence.substr(0, kMostSentence); }
 
 }  // namespace
 
@@ -271,12 +73,8 @@ struct Control::Impl {
   std::mutex mutex;  // for all that follows
   std::condition_variable changed;
   std::vector<Peer> peers;
-  struct Meeting {
-    std::int64_t kind = 0;
-    std::vector<std::optional<std::string>> parts;
-  };
+  Meetings meetings;                                 // on rank 0
   using Key = std::pair<std::string, std::int64_t>;  // channel and number
-  std::map<Key, Meeting> meetings;                   // on rank 0: not complete yet
   std::map<Key, std::vector<std::string>> results;
   std::map<std::string, std::int64_t> met;  // by channel
   std::vector<std::pair<int, std::string>> warnings;
@@ -338,8 +136,13 @@ std::string Control::Impl::named(int rank) const {
 }
 
 void Control::Impl::send_all(Kind kind, std::string_view body) {
-  for (Peer& peer : peers)
-    if (peer.connection.open()) peer.connection.queue(kind, body);
+  for (Peer& peer : peers) {
+    if (!peer.connection.open()) continue;
+    if (peer.connection.to_send() <= kMostUnsent)
+      peer.connection.queue(kind, body);
+    else
+      end_with(fmt::format("{} does not take what it is sent; all ranks end", named(peer.rank)), 1, first());
+  }
 }
 
 void Control::Impl::end_with(std::string sentence, int status, bool speaks) {
@@ -389,7 +192,7 @@ void Control::Impl::wait_for_sockets(double deadline) {
     for (const Peer& peer : peers)
       if (peer.connection.open())
         polled.push_back({peer.connection.descriptor(),
-                          static_cast<short>(POLLIN | (peer.connection.has_to_send() ? POLLOUT : 0)), 0});
+                          static_cast<short>(POLLIN | (peer.connection.to_send() > 0 ? POLLOUT : 0)), 0});
   }
   const double left = std::clamp(deadline - steady_seconds(), 0.0, kBeat);
   ::poll(polled.data(), polled.size(), static_cast<int>(std::ceil(1e3 * left)));
@@ -400,29 +203,43 @@ void Control::Impl::wait_for_sockets(double deadline) {
 void Control::Impl::serve(Peer& peer) {
   if (!peer.connection.open()) return;
   const bool sent = peer.connection.send_some();
-  const bool received = peer.connection.receive_some();
-  while (const auto message = peer.connection.next()) {
-    try {
-      take(peer, *message);
-    } catch (const std::exception& e) {
-      end_with(fmt::format("{} sent what cannot be read: {}", named(peer.rank), e.what()), 1, true);
+  bool received = true;
+  for (bool more = true; more;) {
+    more = false;
+    received = peer.connection.receive_some();
+    while (const auto message = peer.connection.next()) {
+      more = !sent;  // it is gone, and all that it has said counts
+      try {
+        take(peer, *message);
+      } catch (const std::exception& e) {
+        end_with(fmt::format("{} sent what no rank sends: {}", named(peer.rank), e.what()), 1, true);
+      }
     }
   }
-  if (!sent || !received || !peer.connection.open()) lose(peer);
+  if (!peer.connection.open())  // next() closed it
+    return end_with(fmt::format("{} sent what no rank sends; all ranks end", named(peer.rank)), 1, true);
+  if (!sent || !received) lose(peer);
 }
 
+// Frames of kinds that the other end may not send never come here.
 void Control::Impl::take(Peer& peer, const Message& message) {
   BodyReader body(message.body);
   switch (message.kind) {
     case Kind::gather: {
       const std::string channel = body.text();
       const std::int64_t number = body.number(), kind = body.number();
-      return add_part(peer.rank, channel, number, kind, body.text());
+      std::string part = body.text();
+      body.end();
+      return add_part(peer.rank, channel, number, kind, std::move(part));
     }
     case Kind::result: {
       const std::string channel = body.text();
-      auto& parts = results[{channel, body.number()}];
+      const auto asked = met.find(channel);
+      const std::int64_t number = body.number(0, asked == met.end() ? -1 : asked->second - 1);
+      std::vector<std::string> parts;
       for (int rank = 0; rank < place.ranks; ++rank) parts.push_back(body.text());
+      body.end();
+      results[{channel, number}] = std::move(parts);
       return changed.notify_all();
     }
     case Kind::beat: {
@@ -431,15 +248,19 @@ void Control::Impl::take(Peer& peer, const Message& message) {
       progress.collective = body.number();
       progress.calls = body.number();
       progress.pace = body.number();
+      body.end();
       return note(peer.rank, progress, steady_seconds());
     }
-    case Kind::warning: warnings.emplace_back(peer.rank, body.text()); return;
+    case Kind::warning: {
+      warnings.emplace_back(peer.rank, body.text());
+      return body.end();
+    }
     case Kind::fail: {
-      const auto status = static_cast<int>(body.number());
+      const int status = status_of_end(body.number());
       return end_with(fmt::format("{}: {}", named(peer.rank), body.text()), status, true);
     }
     case Kind::end: {
-      const auto status = static_cast<int>(body.number());
+      const int status = status_of_end(body.number());
       return end_with(body.text(), status, false);
     }
     case Kind::goodbye:
@@ -449,8 +270,10 @@ void Control::Impl::take(Peer& peer, const Message& message) {
         changed.notify_all();
       }
       return;
+    case Kind::knock:
     case Kind::greeting:
     case Kind::hello:
+    case Kind::come_in:
     case Kind::welcome: break;
   }
   fail_machine("a message of kind {}", static_cast<int>(message.kind));
@@ -539,7 +362,7 @@ void Control::Impl::finish() {
     }).detach();
   if (first()) {
     const std::lock_guard lock(mutex);
-    send_all(Kind::end, BodyWriter().number(end->status).text(end->sentence).take());
+    send_all(Kind::end, BodyWriter().number(end->status).text(cut(end->sentence)).take());
     for (Peer& peer : peers) peer.connection.send_some();
   }
   if (end->speaks) {
@@ -581,7 +404,11 @@ std::unique_ptr<Control> Control::join(const Place& place, ControlOptions option
   impl.options = std::move(options);
   impl.hosts = {place.host};
   if (place.alone()) return control;
-  Joined joined = place.rank == 0 ? Host(place, impl.options).wait_for_all() : join_first(place, impl.options);
+  Joined joined = meet_at_door(place, impl.options.version, impl.options.join_seconds);
+  if (joined.shown_out > 0 && impl.options.warned)
+    impl.options.warned(0, fmt::format("{} came to rank 0 without this run's token: shown out",
+                                       counted(joined.shown_out, "connection")));
+  impl.meetings = Meetings(place.ranks);
   impl.hosts = std::move(joined.hosts);
   impl.peers = std::move(joined.peers);
   impl.start();
@@ -603,28 +430,17 @@ const std::vector<std::string>& Control::hosts() const { return impl_->hosts; }
 
 void Control::Impl::add_part(int rank, const std::string& channel, std::int64_t number, std::int64_t kind,
                              std::string part) {
-  Meeting& meeting = meetings[{channel, number}];
-  if (meeting.parts.empty()) {
-    meeting.kind = kind;
-    meeting.parts.resize(static_cast<std::size_t>(place.ranks));
+  std::optional<std::vector<std::string>> all;
+  try {
+    all = meetings.add(rank, channel, number, kind, std::move(part));
+  } catch (const MachineError& e) {
+    return end_with(fmt::format("{} came to {}", named(rank), e.what()), 1, true);
   }
-  if (meeting.kind != kind)
-    return end_with(
-        fmt::format("{} came to meeting {} of channel '{}' for a {} and others for a {}: ranks do not run the "
-                    "same program",
-                    named(rank), number, channel, kMeetings[kind], kMeetings[meeting.kind]),
-        1, true);
-  meeting.parts[static_cast<std::size_t>(rank)] = std::move(part);
-  for (const auto& p : meeting.parts)
-    if (!p) return;
+  if (!all) return;
   BodyWriter body;
   body.text(channel).number(number);
-  std::vector<std::string>& result = results[{channel, number}];
-  for (auto& p : meeting.parts) {
-    body.text(*p);
-    result.push_back(std::move(*p));
-  }
-  meetings.erase({channel, number});
+  for (const std::string& p : *all) body.text(p);
+  results[{channel, number}] = std::move(*all);
   send_all(Kind::result, body.take());
   changed.notify_all();
 }
@@ -632,6 +448,7 @@ void Control::Impl::add_part(int rank, const std::string& channel, std::int64_t 
 // Every meeting is this one: all parts go to rank 0 and all of them come back.
 std::vector<std::string> Control::Impl::meet_all(std::int64_t kind, std::string_view mine, std::string_view channel) {
   if (place.alone()) return {std::string(mine)};
+  REDLINE_CHECK(mine.size() <= kMostPart - 1024, "{} bytes are too many for a meeting of ranks", mine.size());
   std::unique_lock lock(mutex);
   const Key key{std::string(channel), met[std::string(channel)]++};
   if (first())
@@ -648,7 +465,7 @@ std::vector<std::string> Control::Impl::meet_all(std::int64_t kind, std::string_
 }
 
 std::vector<std::string> Control::all_gather(std::string_view mine, std::string_view channel) {
-  return impl_->meet_all(kGather, mine, channel);
+  return impl_->meet_all(kAllGather, mine, channel);
 }
 std::string Control::broadcast(std::string_view from_rank_0, std::string_view channel) {
   return impl_->meet_all(kBroadcast, impl_->first() ? from_rank_0 : "", channel)[0];
@@ -665,7 +482,7 @@ void Control::tell(std::string_view warning) {
     if (impl_->first())
       impl_->warnings.emplace_back(0, warning);
     else
-      impl_->send_all(Kind::warning, BodyWriter().text(warning).take());
+      impl_->send_all(Kind::warning, BodyWriter().text(cut(warning)).take());
   }
   impl_->wake();
 }
@@ -700,7 +517,7 @@ void Control::fail(std::string_view sentence, int status) {
   std::unique_lock lock(impl_->mutex);
   const auto over = [&] { return impl_->ended || impl_->done; };
   if (!impl_->first()) {
-    impl_->send_all(Kind::fail, BodyWriter().number(status).text(sentence).take());
+    impl_->send_all(Kind::fail, BodyWriter().number(status).text(cut(sentence)).take());
     impl_->wake();
     impl_->changed.wait_for(lock, std::chrono::duration<double>(kAnswerSeconds), over);
   }

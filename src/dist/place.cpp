@@ -51,8 +51,15 @@ constexpr int kMostRanks = static_cast<int>(kCutGroups);
 int job_port(std::string_view job) { return kFirstPort + static_cast<int>(hash64(job) % kPorts); }
 
 // MASTER_ADDR and MASTER_PORT, which count under every launcher; where they are not set, what the launcher offers.
+// Ranks of one machine need no network.
 void set_meeting(Place& place, const Variables& env, std::string_view address, int port, int ports) {
   place.address = env.has("MASTER_ADDR") ? env.text("MASTER_ADDR") : std::string(address);
+  place.listen = env.text("REDLINE_LISTEN");
+  place.token = env.text("REDLINE_TOKEN");
+  if (place.one_machine()) {
+    place.address = "127.0.0.1";
+    place.listen.clear();
+  }
   place.port = port;
   place.ports = ports;
   if (env.has("MASTER_PORT")) {
@@ -91,13 +98,13 @@ Place from_openmpi(const Variables& env) {
   if (p.alone()) return p;
   p.local_ranks = env.number("OMPI_COMM_WORLD_LOCAL_SIZE", 1, p.ranks);
   p.local_rank = env.number("OMPI_COMM_WORLD_LOCAL_RANK", 0, p.local_ranks - 1);
-  if (p.local_ranks < p.ranks && !env.has("MASTER_ADDR"))
+  if (!p.one_machine() && !env.has("MASTER_ADDR"))
     fail_user(
         "mpirun started {} ranks on several machines and the environment has no MASTER_ADDR; give all of them rank 0's "
         "machine: mpirun -x MASTER_ADDR=HOST",
         p.ranks);
   p.job = "mpirun " + env.text_of_first({"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"});
-  set_meeting(p, env, "127.0.0.1", job_port(p.job), kTried);
+  set_meeting(p, env, "", job_port(p.job), kTried);
   return p;
 }
 
@@ -166,7 +173,6 @@ Place from_slurm(const Variables& env) {
   p.job = fmt::format("Slurm {}.{}", env.text("SLURM_JOB_ID"), env.text("SLURM_STEP_ID"));
   // srun may run on a machine that has no rank: its address is the last resort.
   std::string address = first_node(env.text_of_first({"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"}));
-  if (p.local_ranks == p.ranks) address = "127.0.0.1";
   if (address.empty()) address = env.text("SLURM_LAUNCH_NODE_IPADDR");
   set_meeting(p, env, address, job_port(p.job), kTried);
   if (p.address.empty())

@@ -13,12 +13,15 @@ struct Place {
   int local_rank = 0, local_ranks = 1;  // on this machine
   std::string host;                     // this machine's name
   std::string address;                  // rank 0's machine; empty where a process is alone
+  std::string listen;                   // where rank 0 listens instead: REDLINE_LISTEN
   int port = 0;                         // where rank 0 listens
   int ports = 1;                        // so many, from `port` on, may be tried until one is free
   std::string job;                      // tells apart runs that try the same ports
   std::string launcher;                 // "torchrun", "Slurm", "mpirun"; empty: alone
+  std::string token;                    // REDLINE_TOKEN, by which ranks know each other (dist/token.h)
 
   bool alone() const { return ranks == 1; }
+  bool one_machine() const { return local_ranks == ranks; }
 };
 
 using Lookup = std::function<std::optional<std::string>(const std::string& variable)>;

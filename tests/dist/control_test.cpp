@@ -2,7 +2,6 @@
 #include "dist/control.h"
 
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,22 +13,18 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "dist/connection.h"
+#include "dist/door.h"
+#include "dist/token.h"
+#include "testing/hostile_guest.h"
 #include "testing/says.h"
 
 namespace redline::dist {
 namespace {
 
-int free_port() {
-  const Descriptor socket(::socket(AF_INET, SOCK_STREAM, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  ::bind(socket.number(), reinterpret_cast<sockaddr*>(&address), size);
-  ::getsockname(socket.number(), reinterpret_cast<sockaddr*>(&address), &size);
-  return ntohs(address.sin_port);
-}
+using testing::free_port;
+using testing::says;
+
+const std::string kToken(64, 't');
 
 // What became of a rank.
 struct Fate {
@@ -50,6 +45,7 @@ class Ranks {
     p.address = "127.0.0.1";
     p.port = port_;
     p.job = "test";
+    p.token = kToken;
     return p;
   }
   ControlOptions options(int rank) {
@@ -119,6 +115,25 @@ class Ranks {
   std::vector<Fate> fates_;
 };
 
+// A rank by hand, up to its welcome.
+Connection come_in(const Place& place, const std::string& version) {
+  const double deadline = steady_seconds() + 10;
+  std::string problem;
+  std::optional<Descriptor> socket;
+  while (!socket && steady_seconds() < deadline) socket = connect_to(place.address, place.port, deadline, problem);
+  if (!socket) fail_machine("{}", problem);
+  Connection connection(std::move(*socket), Other::host);
+  Knock knock(run_secret(place));
+  connection.queue(Kind::knock, knock.body());
+  connection.send_until(deadline);
+  const auto greeting = connection.receive_until(deadline);
+  if (!greeting || !knock.answered_by(*greeting)) fail_machine("rank 0 has not proven that it is rank 0");
+  connection.trust(Other::rank_zero);
+  connection.queue(Kind::hello, knock.hello({version, place.host, place.rank, place.ranks}));
+  connection.send_until(deadline);
+  return connection;
+}
+
 void wait_until_ended(const Control& control) {
   for (const double deadline = steady_seconds() + 30; !control.ended() && steady_seconds() < deadline;)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -183,7 +198,7 @@ TEST(Control, WarningsReachRankZeroWithTheirRank) {
     control.goodbye();
   });
   ranks.expect_well();
-  EXPECT_TRUE(testing::says(ranks[0].told, {"0hot;", "2hot;"}));
+  EXPECT_TRUE(says(ranks[0].told, {"0hot;", "2hot;"}));
   EXPECT_EQ(ranks[1].told + ranks[2].told, "");
 }
 
@@ -238,7 +253,7 @@ TEST(Control, ProcessesEndThoughTheirThreadsHang) {
   char said[4096] = {};
   [[maybe_unused]] const auto n = ::read(read_end.number(), said, sizeof said - 1);
   const std::string all = said;
-  EXPECT_TRUE(testing::says(all, {"redline: error: rank 1 on host1 is gone"}));
+  EXPECT_TRUE(says(all, {"redline: error: rank 1 on host1 is gone"}));
   EXPECT_EQ(all.find("redline:"), all.rfind("redline:")) << all;  // one voice
 }
 
@@ -251,7 +266,7 @@ TEST(Control, WhereRankZeroIsLostTheOthersSay) {
       },
       [](Place& place, ControlOptions&) { place.host = place.rank == 0 ? "a" : "b"; });
   for (const int rank : {1, 2}) EXPECT_EQ(ranks[rank].status, 1);
-  EXPECT_TRUE(testing::says(ranks[1].said, {"rank 0 on a is gone"}));
+  EXPECT_TRUE(says(ranks[1].said, {"rank 0 on a is gone"}));
   EXPECT_EQ(ranks[2].said, "");  // one voice a machine
 }
 
@@ -298,21 +313,7 @@ TEST(Control, ARankThatDoesNotAnswerIsNamed) {
       [&](Place& place, ControlOptions& options) {
         if (place.rank != 1) return;
         // As a process that was stopped: it has said who it is, and nothing more.
-        std::string problem;
-        const double deadline = steady_seconds() + 10;
-        std::optional<Descriptor> socket;
-        while (!socket && steady_seconds() < deadline)
-          socket = connect_to(place.address, place.port, deadline, problem);
-        ASSERT_TRUE(socket) << problem;
-        Connection silent(std::move(*socket));
-        silent.queue(Kind::hello, BodyWriter()
-                                      .text(place.job)
-                                      .text(options.version)
-                                      .text(place.host)
-                                      .number(place.rank)
-                                      .number(place.ranks)
-                                      .take());
-        silent.send_until(deadline);
+        const Connection silent = come_in(place, options.version);
         while (!over) std::this_thread::sleep_for(std::chrono::milliseconds(10));
         throw MachineError("stopped");
       });
@@ -377,7 +378,7 @@ TEST(Control, ARankThatDoesNotComeIsNamed) {
               options.join_seconds = 1;
               if (place.rank == 1) throw MachineError("does not come");
             });
-  for (const int rank : {0, 2}) EXPECT_TRUE(testing::says(ranks[rank].thrown, {"rank 1 of 3 did not come"}));
+  for (const int rank : {0, 2}) EXPECT_TRUE(says(ranks[rank].thrown, {"rank 1 of 3 did not come"}));
 }
 
 TEST(Control, WithoutRankZeroARankSaysWhereItLooked) {
@@ -391,6 +392,204 @@ TEST(Control, WithoutRankZeroARankSaysWhereItLooked) {
     EXPECT_NE(std::string(e.what()).find(fmt::format("127.0.0.1:{}", ranks.port())), std::string::npos) << e.what();
   }
 }
+
+// Strangers of every kind, many of them silent, while rank 0 waits; the ranks that then come meet as ever.
+TEST(Door, StrangersAreShownOut) {
+  Ranks ranks(3);
+  std::atomic<bool> met = false;
+  std::vector<Connection> kept;
+  ranks.run(
+      [&](Control& control) {
+        control.barrier();
+        met = true;
+        control.goodbye();
+      },
+      [&](Place& place, ControlOptions&) {
+        if (place.rank != 1) return;  // rank 1 comes after the strangers
+        for (const std::string& bytes : testing::hostile_bytes()) {
+          std::string problem;
+          std::optional<Descriptor> socket;
+          for (const double deadline = steady_seconds() + 10; !socket && steady_seconds() < deadline;)
+            socket = connect_to("127.0.0.1", place.port, deadline, problem);
+          ASSERT_TRUE(socket) << problem;
+          ::send(socket->number(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+          kept.emplace_back(std::move(*socket), Other::host);
+        }
+        for (int i = 0; i < 300; ++i) {  // more than may wait at a time, and all of them silent
+          std::string problem;
+          if (auto socket = connect_to("127.0.0.1", place.port, steady_seconds() + 10, problem))
+            kept.emplace_back(std::move(*socket), Other::host);
+        }
+      });
+  ranks.expect_well();
+  EXPECT_TRUE(met);
+  EXPECT_GT(kept.size(), 300u);
+  EXPECT_TRUE(says(ranks[0].told, {"token", "shown out"}));
+}
+
+// Nothing that is sent to a stranger tells the token, the job or who is there.
+TEST(Door, TellsStrangersNothing) {
+  Ranks ranks(2);
+  std::string heard;
+  ranks.run([](Control& control) { control.goodbye(); },
+            [&](Place& place, ControlOptions&) {
+              if (place.rank == 0) return;
+              std::string problem;
+              std::optional<Descriptor> socket;
+              for (const double deadline = steady_seconds() + 10; !socket && steady_seconds() < deadline;)
+                socket = connect_to("127.0.0.1", place.port, deadline, problem);
+              ASSERT_TRUE(socket) << problem;
+              const std::string knock = frame_of(Kind::knock, std::string(kNonceBytes, 'n'));
+              ::send(socket->number(), knock.data(), knock.size(), MSG_NOSIGNAL);
+              wait_readable(socket->number(), steady_seconds() + 10);
+              char bytes[4096];
+              const auto n = ::recv(socket->number(), bytes, sizeof bytes, 0);
+              heard.assign(bytes, n > 0 ? static_cast<std::size_t>(n) : 0);
+            });
+  ranks.expect_well();
+  EXPECT_EQ(heard.size(), 5 + kNonceBytes + kProofBytes);
+  for (const std::string& secret : {kToken.substr(0, 8), std::string("test"), std::string("host"), std::string("1.0")})
+    EXPECT_EQ(heard.find(secret), heard.npos) << secret;
+}
+
+TEST(Door, WithoutTheTokenNobodyIsARank) {
+  Ranks ranks(2);
+  ranks.run([](Control&) { FAIL() << "they do not know each other"; },
+            [](Place& place, ControlOptions& options) {
+              options.join_seconds = 1;
+              if (place.rank == 1) place.token = std::string(64, 'u');
+            });
+  for (const int rank : {0, 1}) EXPECT_TRUE(says(ranks[rank].thrown, {"token", "REDLINE_TOKEN", "same for all ranks"}));
+  EXPECT_TRUE(says(ranks[0].thrown, "rank 1 of 2 did not come"));
+}
+
+// Somebody listens on the first of the ports that a run may take, answers a knock and cannot prove anything; the ranks
+// find each other on the next.
+TEST(Door, WhoeverListensInRankZerosPlaceHearsNothing) {
+  Ranks ranks(2);
+  std::string problem, heard;
+  const auto taken = listen_at("127.0.0.1", ranks.port(), problem);
+  ASSERT_FALSE(taken.empty()) << problem;
+  std::atomic<bool> over = false;
+  std::thread impostor([&] {
+    while (!over) {
+      wait_readable(taken[0].number(), steady_seconds() + 0.05);
+      auto socket = accept_from(taken[0]);
+      if (!socket) continue;
+      Connection guest(std::move(*socket), Other::guest);
+      guest.receive_until(steady_seconds() + 2);
+      guest.queue(Kind::greeting, std::string(kNonceBytes + kProofBytes, 'x'));
+      guest.send_until(steady_seconds() + 2);
+      if (const auto more = guest.receive_until(steady_seconds() + 2)) heard += more->body;
+    }
+  });
+  ranks.run(
+      [](Control& control) {
+        control.barrier();
+        control.goodbye();
+      },
+      [](Place& place, ControlOptions&) { place.ports = 4; });
+  over = true;
+  impostor.join();
+  ranks.expect_well();
+  EXPECT_EQ(heard, "");
+}
+
+TEST(Door, IsWhereTheRanksComeAndNowhereElse) {
+  std::string problem;
+  EXPECT_FALSE(listen_at("127.0.0.1", free_port(), problem).empty());
+  EXPECT_TRUE(testing::network_listeners(::getpid()).empty());
+  {
+    const auto here = listen_at("127.0.0.1", free_port(), problem);
+    EXPECT_TRUE(testing::network_listeners(::getpid()).empty());
+  }
+  {
+    const auto named = listen_at("localhost", free_port(), problem);
+    EXPECT_FALSE(named.empty()) << problem;
+    EXPECT_TRUE(testing::network_listeners(::getpid()).empty());
+  }
+  EXPECT_TRUE(listen_at("192.0.2.1", free_port(), problem).empty());  // of nobody (RFC 5737)
+  Ranks ranks(2);
+  Place place = ranks.place(0);
+  place.address = "192.0.2.1";
+  place.local_ranks = 1;
+  try {
+    Control::join(place, ranks.options(0));
+    FAIL() << "no error";
+  } catch (const UserError& e) {
+    EXPECT_TRUE(says(e.what(), {"192.0.2.1", "MASTER_ADDR", "REDLINE_LISTEN"}));
+  }
+}
+
+// A rank that has proven itself and then sends what no rank sends: rank 0 neither crashes nor believes it, and ends
+// with a sentence and a status that is no success.
+struct Mad {
+  const char* name;
+  std::vector<std::string> frames;
+  std::vector<std::string> says;
+  int status = 1;
+};
+class MadRanks : public ::testing::TestWithParam<Mad> {};
+
+std::string part_of(std::int64_t number, std::int64_t kind, const std::string& channel = "") {
+  return frame_of(Kind::gather, BodyWriter().text(channel).number(number).number(kind).text("x").take());
+}
+std::vector<std::string> many_parts() {
+  std::vector<std::string> all;
+  for (int i = 0; i < 1000; ++i) all.push_back(part_of(i, kBarrier));
+  return all;
+}
+
+TEST_P(MadRanks, EndTheRunWithASentence) {
+  Ranks ranks(2);
+  ranks.run(
+      [](Control& control) {
+        try {
+          control.barrier();
+        } catch (const MachineError&) {
+        }
+        wait_until_ended(control);
+      },
+      [](Place& place, ControlOptions& options) {
+        if (place.rank != 1) return;
+        Connection mad = come_in(place, options.version);
+        const double deadline = steady_seconds() + 10;
+        while (const auto message = mad.receive_until(deadline))
+          if (message->kind == Kind::welcome) break;
+        for (const std::string& frame : GetParam().frames)
+          ::send(mad.descriptor(), frame.data(), frame.size(), MSG_NOSIGNAL);
+        while (mad.receive_until(deadline)) {
+        }
+        throw MachineError("mad");
+      });
+  EXPECT_EQ(ranks[0].status, GetParam().status);
+  for (const std::string& part : GetParam().says) EXPECT_TRUE(says(ranks[0].said, part));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Sending, MadRanks,
+    ::testing::Values(
+        Mad{"disagreeing_parts", {part_of(0, kBarrier), part_of(0, kAllGather)}, {"rank 1 on host1"}},
+        Mad{"a_kind_beyond_the_table", {part_of(0, 123456789)}, {"rank 1 on host1", "123456789"}},
+        Mad{"a_negative_kind", {part_of(0, -1)}, {"rank 1 on host1", "-1"}},
+        Mad{"meetings_out_of_order", {part_of(7, kBarrier)}, {"rank 1 on host1", "meeting 7"}},
+        Mad{"many_meetings", many_parts(), {"rank 1 on host1"}},
+        Mad{"an_end_with_success",
+            {frame_of(Kind::end, BodyWriter().number(0).text("done").take())},
+            {"rank 1 on host1"}},
+        Mad{"a_failure_with_success",
+            {frame_of(Kind::fail, BodyWriter().number(0).text("done").take())},
+            {"rank 1 on host1", "done"}},
+        Mad{"a_failure_with_an_odd_status",
+            {frame_of(Kind::fail, BodyWriter().number(std::int64_t{1} << 32).text("odd").take())},
+            {"rank 1 on host1", "odd"}},
+        Mad{"a_failure_of_the_user", {frame_of(Kind::fail, BodyWriter().number(2).text("bad").take())}, {"bad"}, 2},
+        Mad{"a_result", {frame_of(Kind::result, BodyWriter().text("").number(0).text("").text("").take())}, {"rank 1"}},
+        Mad{"an_unknown_kind", {std::string("\0\0\0\0\x7f", 5)}, {"rank 1 on host1", "no rank sends"}},
+        Mad{"a_length_beyond_bounds", {std::string("\xff\xff\xff\xff\5", 5)}, {"rank 1 on host1", "no rank sends"}},
+        Mad{"a_short_beat", {frame_of(Kind::beat, "abc")}, {"rank 1 on host1", "cut short"}},
+        Mad{"a_long_text", {frame_of(Kind::warning, BodyWriter().number(1'000'000).take())}, {"rank 1", "cut short"}}),
+    [](const auto& one) { return std::string(one.param.name); });
 
 TEST(Control, AnotherVersionIsRefused) {
   Ranks ranks(3);
@@ -421,7 +620,7 @@ TEST(Control, TwoProcessesOfOneRankAreRefused) {
             [](Place& place, ControlOptions&) {
               if (place.rank == 2) place.rank = 1;
             });
-  EXPECT_TRUE(testing::says(ranks[0].thrown, {"two processes say that they are rank 1"}));
+  EXPECT_TRUE(says(ranks[0].thrown, {"two processes say that they are rank 1"}));
 }
 
 }  // namespace

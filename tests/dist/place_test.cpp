@@ -174,6 +174,20 @@ TEST(Place, TorchrunsOwnPortIsLeftAlone) {
   EXPECT_EQ(place_in(kTorchrun).port, 29500);
 }
 
+// Whatever MASTER_ADDR says, ranks of one machine need no network; on several, the token and where to listen count.
+TEST(Place, RanksOfOneMachineMeetOnTheLoopback) {
+  const Variables one = {{"LOCAL_WORLD_SIZE", "8"}, {"REDLINE_LISTEN", "0.0.0.0"}, {"REDLINE_TOKEN", "secret"}};
+  const Place here = place_in(with(kTorchrun, one));
+  EXPECT_EQ(here.address, "127.0.0.1");
+  EXPECT_EQ(here.listen, "");
+  EXPECT_EQ(here.token, "secret");
+  EXPECT_TRUE(here.one_machine());
+  const Place far = place_in(with(kTorchrun, {{"REDLINE_LISTEN", "10.0.0.5"}, {"REDLINE_TOKEN", "secret"}}));
+  EXPECT_EQ(far.address, "node07");
+  EXPECT_EQ(far.listen, "10.0.0.5");
+  EXPECT_FALSE(far.one_machine());
+}
+
 TEST(Place, ARankTakesItsOwnCard) {
   Place p = place_in(kTorchrun);
   EXPECT_EQ(visible_card(p, std::nullopt), "1");

@@ -23,7 +23,7 @@ TEST_P(NcclRanks, AddUp) {
   const std::string ranks = std::to_string(GetParam()), port = std::to_string(21000 + ::getpid() % 10000);
   std::string command =
       "export CUDA_VISIBLE_DEVICES=0 NCCL_SOCKET_IFNAME=lo MASTER_ADDR=127.0.0.1 MASTER_PORT=" + port +
-      " WORLD_SIZE=" + ranks + " LOCAL_WORLD_SIZE=" + ranks + "; p=; s=0; ";
+      " WORLD_SIZE=" + ranks + " LOCAL_WORLD_SIZE=" + ranks + " REDLINE_TOKEN=" + std::string(64, 't') + "; p=; s=0; ";
   for (int r = 0; r < GetParam(); ++r) {
     const std::string rank = std::to_string(r);
     command += "RANK=" + rank + " LOCAL_RANK=" + rank + " NCCL_HOSTID=h" + rank +
