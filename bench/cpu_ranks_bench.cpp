@@ -118,7 +118,7 @@ int bench(const cli::Words& words) {
   const auto control = dist::Control::join(dist::place_of_process(), {.version = "bench"});
   const dist::Place& place = control->place();
   ::setenv("REDLINE_THREADS", "1", 0);
-  const auto group = dist::open_mpi(*control);
+  const auto group = dist::open_cpu(*control);
   const std::vector<perf::TimedCollective> timed = time_collectives(*group, *control);
   perf::Fabric fabric = perf::fabric_of(group->engine(), timed);
   fabric.ranks_per_node = place.ranks;

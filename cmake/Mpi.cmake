@@ -1,4 +1,4 @@
-# Looks for MPI, through which ranks on CPUs exchange tensors, and says in one line whether it is built. Sets
+# Looks for MPI, through which ranks on CPUs of several machines exchange tensors, and says in one line whether it is built. Sets
 # redline_mpi_enabled; MPI::MPI_CXX is what to link, and MPIEXEC_EXECUTABLE starts ranks in tests.
 
 set(redline_mpi_enabled OFF)
@@ -7,11 +7,11 @@ if(REDLINE_MPI)
   find_package(MPI QUIET COMPONENTS CXX)
 endif()
 if(NOT REDLINE_MPI)
-  message(STATUS "ranks on CPUs: off (REDLINE_MPI is OFF)")
+  message(STATUS "ranks on CPUs of several machines: off (REDLINE_MPI is OFF)")
 elseif(MPI_CXX_FOUND)
   set(redline_mpi_enabled ON)
-  message(STATUS "ranks on CPUs: on (MPI ${MPI_CXX_VERSION}, ${MPIEXEC_EXECUTABLE})")
+  message(STATUS "ranks on CPUs of several machines: on (MPI ${MPI_CXX_VERSION}, ${MPIEXEC_EXECUTABLE})")
 else()
-  message(STATUS "ranks on CPUs: off (MPI was not found; apt-get install libopenmpi-dev openmpi-bin)")
-  redline_left_out("ranks on CPUs" "MPI was not found (libopenmpi-dev, openmpi-bin)" "a CPU run has one rank")
+  message(STATUS "ranks on CPUs of several machines: off (MPI was not found; apt-get install libopenmpi-dev openmpi-bin)")
+  redline_left_out("ranks on CPUs of several machines" "MPI was not found (libopenmpi-dev, openmpi-bin)" "a CPU run has the ranks of one machine")
 endif()

@@ -57,14 +57,13 @@ foreach(folder IN LISTS test_folders)
   gtest_discover_tests(${target} TEST_PREFIX "${folder}/" DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600)
 endforeach()
 
-# Ranks that mpirun starts (tests/dist/mpi_test.cpp); without MPI those tests are skipped.
+# Ranks on CPUs (tests/dist/cpu_group_test.cpp); over MPI where it is built.
+add_executable(tests_dist_cpu "${PROJECT_SOURCE_DIR}/tests/dist/cpu/ranks.cpp")
+target_link_libraries(tests_dist_cpu PRIVATE redline_dist redline_settings)
+target_compile_definitions(tests_dist PRIVATE REDLINE_CPU_RANKS="$<TARGET_FILE:tests_dist_cpu>")
+add_dependencies(tests_dist tests_dist_cpu)
 if(redline_mpi_enabled)
-  add_executable(tests_dist_mpi "${PROJECT_SOURCE_DIR}/tests/dist/mpi/ranks.cpp")
-  target_link_libraries(tests_dist_mpi PRIVATE redline_dist redline_settings)
-  target_compile_definitions(tests_dist PRIVATE
-    REDLINE_MPIRUN="${MPIEXEC_EXECUTABLE}" REDLINE_MPI_RANKS="$<TARGET_FILE:tests_dist_mpi>")
-  add_dependencies(tests_dist tests_dist_mpi)
-  target_compile_definitions(tests_end_to_end PRIVATE REDLINE_MPIRUN="${MPIEXEC_EXECUTABLE}")
+  target_compile_definitions(tests_dist PRIVATE REDLINE_MPIRUN="${MPIEXEC_EXECUTABLE}")
 endif()
 
 # Ranks on a card (tests/dist/cuda/nccl_test.cpp).

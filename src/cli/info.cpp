@@ -116,7 +116,7 @@ int run_info(const Words& words) {
                     report::bytes(static_cast<double>(cpu.memory_bytes()))));
   print(fmt::format("          products by {} (kernels for {})\n", blas.version, blas.core));
   print(cuda_lines(cuda, perf::card_libraries()));
-  print(engine_line("mpi", "CPUs", dist::mpi_status()));
+  print(engine_line("mpi", "CPUs of several machines", dist::mpi_status()));
   print(engine_line("nccl", "cards", nccl));
   print(parquet.functions ? fmt::format("parquet   usable: read by Arrow {}\n", parquet.functions->arrow)
                           : fmt::format("parquet   not usable: {}\n", parquet.problem));

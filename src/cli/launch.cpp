@@ -14,6 +14,7 @@
 #include "dist/connection.h"
 #include "dist/group.h"
 #include "dist/place.h"
+#include "dist/token.h"
 
 namespace redline::cli {
 namespace {
@@ -47,48 +48,10 @@ int free_port() {
   fail_machine("no free port from {} to {}: {}", kFirst, kFirst + kPorts - 1, problem);
 }
 
-bool in_path(const std::string& program) {
-  const char* const variable = std::getenv("PATH");
-  for (std::string_view rest = variable ? variable : ""; !rest.empty();) {
-    const std::size_t colon = std::min(rest.find(':'), rest.size());
-    if (::access(fmt::format("{}/{}", rest.substr(0, colon), program).c_str(), X_OK) == 0) return true;
-    rest.remove_prefix(std::min(colon + 1, rest.size()));
-  }
-  return false;
-}
-
-// CPU ranks: mpirun starts them, since MPI is how they talk. More of them than cores may be wanted, and none may hold a
-// core while it waits.
-std::vector<ProcessToStart> by_mpirun(const LaunchOptions& options) {
-  if (const dist::EngineStatus mpi = dist::mpi_status(); !mpi.problem.empty())
-    fail_user("several ranks on CPUs need MPI: {}", mpi.problem);
-  if (!in_path("mpirun")) fail_user("several ranks on CPUs need mpirun, which is not in PATH; install openmpi-bin");
-  ProcessToStart mpirun;
-  mpirun.program = "mpirun";
-  mpirun.words = {"-q", "-n", std::to_string(options.ranks), own_path()};
-  mpirun.words.insert(mpirun.words.end(), options.command.begin(), options.command.end());
-  mpirun.name = "a rank";
-  mpirun.passes_signals_down = true;
-  const auto set = [&](const char* name, std::string value) {
-    if (!std::getenv(name)) mpirun.environment.emplace_back(name, std::move(value));
-  };
-  if (::geteuid() == 0) {
-    set("OMPI_ALLOW_RUN_AS_ROOT", "1");
-    set("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-  }
-  set("OMPI_MCA_rmaps_base_oversubscribe", "1");
-  set("OMPI_MCA_hwloc_base_binding_policy", "none");
-  set("OMPI_MCA_mpi_yield_when_idle", "1");
-  // It gives ranks a terminal of its own to write to, whatever ours is.
-  if (::isatty(STDOUT_FILENO) != 1) mpirun.environment.emplace_back("TERM", "dumb");
-  mpirun.environment.emplace_back("MASTER_ADDR", "127.0.0.1");
-  mpirun.environment.emplace_back("MASTER_PORT", std::to_string(free_port()));
-  return {mpirun};
-}
-
-// Ranks on cards: a process each, with the variables that torchrun sets.
-std::vector<ProcessToStart> by_cards(const LaunchOptions& options, std::int64_t attempt) {
-  const std::string port = std::to_string(free_port());
+// A process a rank, with the variables that torchrun sets and a token of this launch alone. On one machine nothing
+// needs a network: NCCL meets on the loopback, too.
+std::vector<ProcessToStart> ranks_of(const LaunchOptions& options, bool cards, std::int64_t attempt) {
+  const std::string port = std::to_string(free_port()), token = dist::new_token();
   const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
   std::vector<ProcessToStart> all;
   for (int rank = 0; rank < options.ranks; ++rank) {
@@ -97,9 +60,6 @@ std::vector<ProcessToStart> by_cards(const LaunchOptions& options, std::int64_t 
     one.words = options.command;
     one.name = fmt::format("rank {}", rank);
     if (rank > 0) one.prefix = fmt::format("[rank {}] ", rank);
-    dist::Place place;
-    place.ranks = static_cast<int>(options.ranks);
-    place.local_rank = options.share_card ? 0 : rank;
     const std::string number = std::to_string(rank), ranks = std::to_string(options.ranks);
     one.environment = {{"RANK", number},
                        {"WORLD_SIZE", ranks},
@@ -107,15 +67,22 @@ std::vector<ProcessToStart> by_cards(const LaunchOptions& options, std::int64_t 
                        {"LOCAL_WORLD_SIZE", ranks},
                        {"MASTER_ADDR", "127.0.0.1"},
                        {"MASTER_PORT", port},
+                       {dist::kTokenVariable, token},
                        {"TORCHELASTIC_RUN_ID", fmt::format("redline {}", ::getpid())},
                        {"TORCHELASTIC_RESTART_COUNT", std::to_string(attempt)},
-                       {"TORCHELASTIC_USE_AGENT_STORE", ""},
-                       {"CUDA_VISIBLE_DEVICES",
-                        *dist::visible_card(place, visible ? std::optional<std::string>(visible) : std::nullopt)}};
-    if (options.share_card) {  // NCCL takes ranks for neighbours by their machine, and refuses two on one card
-      one.environment.emplace_back("NCCL_HOSTID", fmt::format("h{}", rank));
-      one.environment.emplace_back("NCCL_SOCKET_IFNAME", "lo");
+                       {"TORCHELASTIC_USE_AGENT_STORE", ""}};
+    if (cards) {
+      dist::Place place;
+      place.ranks = static_cast<int>(options.ranks);
+      place.local_rank = options.share_card ? 0 : rank;
+      one.environment.emplace_back(
+          "CUDA_VISIBLE_DEVICES",
+          *dist::visible_card(place, visible ? std::optional<std::string>(visible) : std::nullopt));
+      if (options.share_card || !std::getenv("NCCL_SOCKET_IFNAME"))
+        one.environment.emplace_back("NCCL_SOCKET_IFNAME", "lo");
     }
+    if (options.share_card)  // NCCL takes ranks for neighbours by their machine, and refuses two on one card
+      one.environment.emplace_back("NCCL_HOSTID", fmt::format("h{}", rank));
     all.push_back(std::move(one));
   }
   return all;
@@ -164,7 +131,7 @@ int run_launch(const Words& words) {
       "launch", "train or eval on several ranks of this machine: one a card, or several on its CPU",
       "-n N [--restarts R] [--share-card] -- train|eval ...",
       {"redline launch -n 8 -- train my.toml --out runs/a         8 cards",
-       "redline launch -n 2 -- train --device cpu                  2 ranks on the CPU, by mpirun",
+       "redline launch -n 2 -- train --device cpu                  2 ranks on the CPU",
        "redline launch -n 8 --restarts 3 -- train my.toml --out runs/a",
        "redline launch -n 2 --share-card -- train --out runs/b     2 ranks on one card, to try them out"});
   LaunchOptions options;
@@ -182,7 +149,7 @@ int run_launch(const Words& words) {
 
   const bool cards = takes_cards(options);
   for (std::int64_t attempt = 0;; ++attempt) {
-    const ProcessesEnd end = run_processes(cards ? by_cards(options, attempt) : by_mpirun(options));
+    const ProcessesEnd end = run_processes(ranks_of(options, cards, attempt));
     if (end.status == kDone || end.status == kStopped || end.asked_to) return end.status;
     if (end.how.starts_with("signal")) log::note("{} was ended by {}", end.who, end.how);
     if (end.status == kBadInput || attempt == options.restarts) return end.status;

@@ -1,7 +1,6 @@
 // One loop that waits for signals, for what the processes write, and for their ends.
 #include "cli/processes.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
@@ -10,12 +9,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <map>
 
 #include "base/clock.h"
@@ -175,40 +172,13 @@ class Process {
     return ended_ = true;
   }
   void give(int number) const {
-    if (ended_) return;
-    bool given = false;
-    if (how_.passes_signals_down)
-      for (const pid_t child : children()) given |= ::kill(child, number) == 0;
-    if (!given) ::kill(pid_, number);
+    if (!ended_) ::kill(pid_, number);
   }
-  void kill_at_once() const {
-    if (ended_) return;
-    for (const pid_t child : children()) ::kill(child, SIGKILL);
-    ::kill(pid_, SIGKILL);
+  void kill_at_once() const {  // and whatever it has started
+    if (!ended_) ::kill(-pid_, SIGKILL);
   }
 
  private:
-  std::vector<pid_t> children() const {
-    std::vector<pid_t> found;
-    DIR* const folder = ::opendir("/proc");
-    if (!folder) return found;
-    while (const dirent* entry = ::readdir(folder)) {
-      pid_t pid = 0;
-      const std::string_view name = entry->d_name;
-      if (std::from_chars(name.data(), name.data() + name.size(), pid).ec != std::errc()) continue;
-      std::ifstream file("/proc/" + std::string(name) + "/stat");
-      std::string text;
-      std::getline(file, text);  // "pid (name) state parent ..."; a name may hold anything
-      const std::size_t close = text.rfind(')');
-      pid_t parent = 0;
-      if (close != text.npos && text.size() > close + 4)
-        std::from_chars(text.data() + close + 4, text.data() + text.size(), parent);
-      if (parent == pid_) found.push_back(pid);
-    }
-    ::closedir(folder);
-    return found;
-  }
-
   const ProcessToStart& how_;
   pid_t pid_ = 0;
   bool ended_ = false;
@@ -268,7 +238,7 @@ class Processes {
   void note_end(const Process& process, int status) {
     int code = WEXITSTATUS(status);
     std::string how = fmt::format("exit status {}", code);
-    if (WIFSIGNALED(status) || code > 128) {  // mpirun tells of a signal as a shell does
+    if (WIFSIGNALED(status) || code > 128) {  // a shell tells of a signal so
       const int number = WIFSIGNALED(status) ? WTERMSIG(status) : code - 128;
       how = fmt::format("signal {} ({})", number, ::strsignal(number));
       code = kFailed;

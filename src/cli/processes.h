@@ -13,9 +13,8 @@ struct ProcessToStart {
   std::vector<std::string> words;                                // its arguments
   std::vector<std::pair<std::string, std::string>> environment;  // added to ours; an empty value removes a variable
   std::string name;                                              // in sentences: "rank 3"
-  std::string prefix;                // before each line of its output; empty: its output is ours
-  std::string log;                   // a file that its output is appended to, without the prefix; empty: none
-  bool passes_signals_down = false;  // signals go to its children, which it would otherwise kill
+  std::string prefix;  // before each line of its output; empty: its output is ours
+  std::string log;     // a file that its output is appended to, without the prefix; empty: none
 };
 
 struct ProcessesEnd {

@@ -73,7 +73,7 @@ std::string Ranks::broadcast(const std::string& words) { return alone() ? words 
 
 void Ranks::connect(device::Device& device, std::int64_t timeout) {
   if (alone()) return;
-  group_ = device.kind() == device::Kind::cpu ? dist::open_mpi(*control_) : dist::open_nccl(device, *control_);
+  group_ = device.kind() == device::Kind::cpu ? dist::open_cpu(*control_) : dist::open_nccl(device, *control_);
   control_->watch(static_cast<double>(timeout));
 }
 

@@ -1,6 +1,7 @@
-// The collectives of ranks, as ops of a program, and the group that runs them: MPI between CPUs, NCCL between cards.
-// Each engine is a folder that is built where its library is found, and a file that says so where it is not
-// (no_mpi.cpp, no_nccl.cpp). Membership and agreement are in dist/control.h.
+// The collectives of ranks, as ops of a program, and the group that runs them: shared memory between CPUs of one
+// machine, MPI between those of several, NCCL between cards. An engine that needs a library is a folder that is built
+// where it is found, and a file that says so where it is not (no_mpi.cpp, no_nccl.cpp). Membership and agreement are in
+// dist/control.h.
 //
 // Arrays that are shared out stand in the order of the parameters' flat layout (base/shards.h): `begin` is where an
 // operand begins there. All ranks run the same collectives in the same order. Between CPUs a sum is taken over ranks
@@ -85,7 +86,7 @@ class Group {
   virtual ~Group() = default;
   virtual int rank() const = 0;
   virtual int ranks() const = 0;
-  virtual std::string engine() const = 0;  // "OpenMPI 4.1.4", "NCCL 2.28.9"
+  virtual std::string engine() const = 0;  // "shared memory", "Open MPI 4.1.4", "NCCL 2.28.9"
 
   // All ranks call the same ones in the same order, each rank from one thread at a time. On a card the work is queued
   // on `stream`; on the CPU it is done when the call returns, and `stream` is null.
@@ -105,7 +106,9 @@ EngineStatus nccl_status();
 
 // All ranks open one group each at the same time, and close it once all are done with it, after their goodbye for
 // instance. Its collectives are counted for `control`, which outlives it. A combination that cannot work, such as CPU
-// ranks that mpirun did not start, is a UserError.
+// ranks of several machines that MPI did not start, is a UserError.
+std::unique_ptr<Group> open_cpu(Control& control);  // one of the next two
+std::unique_ptr<Group> open_shared_memory(Control& control);
 std::unique_ptr<Group> open_mpi(Control& control);
 std::unique_ptr<Group> open_nccl(device::Device& card, Control& control);
 

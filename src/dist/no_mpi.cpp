@@ -1,4 +1,4 @@
-// Ranks on CPUs where MPI was not built: it says so.
+// Ranks on CPUs of several machines where MPI was not built: it says so.
 #include "base/error.h"
 #include "dist/group.h"
 
@@ -7,8 +7,9 @@ namespace redline::dist {
 EngineStatus mpi_status() { return {false, "", "this redline was built without MPI"}; }
 
 std::unique_ptr<Group> open_mpi(Control&) {
-  fail_user("several ranks on CPUs need MPI, and {}; install libopenmpi-dev and openmpi-bin and build again",
-            mpi_status().problem);
+  fail_user(
+      "ranks on CPUs of several machines need MPI, and {}; install libopenmpi-dev and openmpi-bin and build again",
+      mpi_status().problem);
 }
 
 }  // namespace redline::dist

@@ -45,7 +45,7 @@ struct RunHeader {
   std::optional<double> seconds_left;  // of train.max_hours
   std::int64_t tokens_per_step = 0;    // slots: batch_size * seq_len * accumulate, of all ranks
   dist::Sharing sharing = {};          // of ranks
-  std::string engine = {};             // connects them: "OpenMPI 4.1.4"
+  std::string engine = {};             // connects them: "shared memory"
   const program::MemoryPlan* memory = nullptr;
   bool batch_was_chosen = false;       // by train.batch_size = "auto": a larger one is slower here, or does not fit
   std::string fp8;                     // the products in fp8: "11 of 12 products; bf16: out/weight"

@@ -4,16 +4,22 @@
 
 #include <chrono>
 #include <csignal>
+#include <map>
+#include <set>
 #include <thread>
 
 #include "base/clock.h"
 #include "cli/processes.h"
 #include "cli/program.h"
 #include "dist/group.h"
+#include "dist/token.h"
+#include "testing/hostile_guest.h"
 #include "testing/paths.h"
 
 namespace redline::cli {
 namespace {
+
+using Variables = std::map<std::string, std::string>;
 
 class Processes : public ProgramTest {
  protected:
@@ -79,21 +85,6 @@ TEST_F(Processes, SignalsGoToAll) {
   EXPECT_TRUE(exists("0") && exists("1"));
 }
 
-TEST_F(Processes, SignalsGoPastAProgramThatWouldEndItsChildren) {
-  auto all =
-      shells({"sh -c \"trap 'echo t > child; exit 3' TERM; touch ready; sleep 60 > /dev/null 2>&1 & wait\" & wait $!; "
-              "exit $?"});
-  all[0].passes_signals_down = true;
-  std::thread sender([&] {
-    for (int i = 0; i < 3000 && !exists("ready"); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    ::kill(::getpid(), SIGTERM);
-  });
-  const ProcessesEnd end = run_processes(all);
-  sender.join();
-  EXPECT_EQ(end.status, 3);
-  EXPECT_TRUE(exists("child"));
-}
-
 TEST_F(Processes, TheEnvironmentIsOursAndWhatIsGiven) {
   ::setenv("REDLINE_TEST_KEPT", "kept", 1);
   ::setenv("REDLINE_TEST_GONE", "gone", 1);
@@ -135,24 +126,130 @@ TEST_F(Launch, InsideALaunchIsRefused) {
   EXPECT_NE(real_files().read(folder_ / "stderr").find("rank 1 of 2 by torchrun"), std::string::npos);
 }
 
-// Real ranks, as mpirun starts them.
+// Real ranks on the CPU.
 class LaunchOnCpu : public Launch {
  protected:
-  void SetUp() override {
-    if (!dist::mpi_status().problem.empty()) GTEST_SKIP() << dist::mpi_status().problem;
-  }
   Ran launch(const Words& words) { return run(words_of("launch -n 2 -- train --device cpu") + words); }
+
+  // One of two ranks, as torchrun would start it on this machine.
+  pid_t start_rank(int rank, const std::string& port, const Words& words, const Variables& more = {}) {
+    const std::string name = "rank" + std::to_string(rank), number = std::to_string(rank);
+    real_files().create_folders(folder_ / name);
+    Variables variables = {{"RANK", number},          {"LOCAL_RANK", number},       {"WORLD_SIZE", "2"},
+                           {"LOCAL_WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", port}};
+    for (const auto& [variable, value] : more) variables[variable] = value;
+    for (const auto& [variable, value] : variables) ::setenv(variable.c_str(), value.c_str(), 1);
+    const pid_t started = start_program(folder_ / name, words_of("train --device cpu") + words);
+    for (const auto& [variable, value] : variables) ::unsetenv(variable.c_str());
+    return started;
+  }
+  static int status_of(pid_t process) {
+    int status = 0;
+    ::waitpid(process, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+  }
 };
 
 TEST_F(LaunchOnCpu, RanksTrainTogetherAndRankZeroSpeaks) {
   const Ran ran = launch(kTinyModel + Words{"train.max_steps=2", "--out", "a"});
   EXPECT_EQ(ran.status, 0) << ran.err;
-  EXPECT_TRUE(says(ran.out, "2 ranks"));
+  EXPECT_TRUE(says(ran.out, {"2 ranks", "shared memory"}));
   EXPECT_EQ(ran.out.find("2 steps done"), ran.out.rfind("2 steps done")) << ran.out;
   EXPECT_FALSE(says(ran.out, "\x1b")) << "a live line where nothing is watched";
 }
 
 TEST_F(LaunchOnCpu, BadInputIsOneSentence) { expect_bad_input(launch({"quik"}), {"quik", "quick"}); }
+
+// While rank 0 waits for rank 1, strangers come: with eight bytes, with frames of every wrong kind and length, with a
+// knock and a false proof, and some that say nothing. The run ends with the bits of one that nobody disturbed.
+TEST_F(LaunchOnCpu, HostileGuestsChangeNothing) {
+  const Words words = kTinyModel + Words{"train.max_steps=3", "checkpoint.every=3"};
+  EXPECT_EQ(launch(words + Words{"--out", "undisturbed"}).status, 0);
+
+  const int port = testing::free_port();
+  const Variables token = {{"REDLINE_TOKEN", dist::new_token()}};
+  const Words disturbed = words + Words{"--out", (folder_ / "disturbed").string()};
+  const pid_t first = start_rank(0, std::to_string(port), disturbed, token);
+  std::vector<dist::Descriptor> silent;
+  int reached = 0;
+  for (const double deadline = steady_seconds() + 30; reached == 0 && steady_seconds() < deadline;) {
+    std::string problem;
+    auto socket = dist::connect_to("127.0.0.1", port, steady_seconds() + 1, problem);
+    if (!socket) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      continue;
+    }
+    silent.push_back(std::move(*socket));
+    for (const std::string& bytes : testing::hostile_bytes()) {
+      auto hostile = dist::connect_to("127.0.0.1", port, steady_seconds() + 1, problem);
+      ASSERT_TRUE(hostile) << "rank 0 is gone: " << problem;
+      ::send(hostile->number(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      if (++reached % 2) silent.push_back(std::move(*hostile));  // others hang up
+    }
+  }
+  ASSERT_GT(reached, 5);
+  const pid_t second = start_rank(1, std::to_string(port), disturbed, token);
+  EXPECT_EQ(status_of(second), 0) << real_files().read(folder_ / "rank1/stderr");
+  EXPECT_EQ(status_of(first), 0) << real_files().read(folder_ / "rank0/stderr");
+  EXPECT_TRUE(says(real_files().read(folder_ / "rank0/stderr"), {"without this run's token", "shown out"}));
+  for (const char* file :
+       {"checkpoints/step_00000003/model.safetensors", "checkpoints/step_00000003/optimizer.safetensors"})
+    EXPECT_TRUE(real_files().read(folder_ / "undisturbed" / file) == real_files().read(folder_ / "disturbed" / file))
+        << file;
+}
+
+// As srun starts them: on one machine no MPI is needed; on several it is, and a launcher that did not start them for
+// MPI is named with the flag that does.
+TEST_F(LaunchOnCpu, PlainSrunTrainsOnOneMachineAndSaysWhatSeveralNeed) {
+  for (const bool several : {false, true}) {
+    const std::string port = std::to_string(testing::free_port()), token = dist::new_token();
+    pid_t ranks[2];
+    for (const int rank : {0, 1}) {
+      const std::string number = std::to_string(rank);
+      Variables slurm = {{"RANK", ""},
+                         {"WORLD_SIZE", ""},
+                         {"SLURM_PROCID", number},
+                         {"SLURM_NTASKS", "2"},
+                         {"SLURM_STEP_ID", "0"},
+                         {"SLURM_JOB_ID", "7"},
+                         {"SLURM_LOCALID", several ? "0" : number},
+                         {"SLURM_NODEID", several ? number : "0"},
+                         {"SLURM_TASKS_PER_NODE", several ? "1(x2)" : "2"},
+                         {"SLURM_JOB_NODELIST", "localhost"},
+                         {"REDLINE_TOKEN", token}};
+      ranks[rank] = start_rank(rank, port, kTinyModel + Words{"train.max_steps=1"}, slurm);
+    }
+    const int status = status_of(ranks[0]), other = status_of(ranks[1]);
+    const std::string said = real_files().read(folder_ / "rank0/stderr") + real_files().read(folder_ / "rank1/stderr");
+    if (!several) {
+      EXPECT_EQ(status, 0) << said;
+      EXPECT_EQ(other, 0) << said;
+    } else {
+      EXPECT_EQ(status, 2) << said;
+      EXPECT_TRUE(says(said, dist::mpi_status().built ? "srun --mpi=pmix" : "built without MPI"));
+      EXPECT_EQ(said.find("error:"), said.rfind("error:")) << said;
+    }
+  }
+}
+
+// No socket but those of the loopback, from the first moment to the last.
+TEST_F(LaunchOnCpu, NothingListensOnANetwork) {
+  std::string problem;
+  {
+    const auto open = dist::listen_at("0.0.0.0", testing::free_port(), problem);
+    EXPECT_EQ(testing::network_listeners(::getpid()).size(), 1u) << "the test sees nothing";
+  }
+  const pid_t process = start_program(
+      folder_.path(), words_of("launch -n 2 -- train --device cpu") + kTinyModel + Words{"train.max_steps=2"});
+  std::set<std::string> seen;
+  int status = 0;
+  while (::waitpid(process, &status, WNOHANG) == 0) {
+    seen.merge(testing::network_listeners(process));
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  EXPECT_EQ(WEXITSTATUS(status), 0) << real_files().read(folder_ / "stderr");
+  EXPECT_TRUE(seen.empty()) << *seen.begin();
+}
 
 TEST_F(Launch, InfoNamesTheEngines) {
   const std::string out = run({"info"}).out;

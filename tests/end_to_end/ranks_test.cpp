@@ -1,4 +1,4 @@
-// Runs on several ranks as a user starts them: real processes over MPI. Losses are those of one rank, modes have the
+// Runs on several ranks as a user starts them: real processes. Losses are those of one rank, modes have the
 // same bits, and a rank that is killed inside a save loses nothing.
 // REDLINE_RANKS_KILLS=50 kills fifty times instead of three.
 #include <gtest/gtest.h>
@@ -36,12 +36,6 @@ struct Row {
 
 class RankProcesses : public ::testing::Test {
  protected:
-  void SetUp() override {
-#ifndef REDLINE_MPIRUN
-    GTEST_SKIP() << "this redline was built without MPI";
-#endif
-  }
-
   std::string line(int ranks, const std::string& keys, const std::string& out) const {
     const std::string launch = ranks == 1 ? "" : fmt::format(" launch -n {} --", ranks);
     return fmt::format("exec {}{}{}train.accumulate={} {} --out {} >> {} 2>&1", testing::program(), launch, kRun,

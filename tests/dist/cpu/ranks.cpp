@@ -1,5 +1,5 @@
-// One of several ranks that mpirun starts (tests/dist/mpi_test.cpp): collectives over MPI against sums that every rank
-// takes by itself. Exit status 1 and one line for what is wrong.
+// One of several ranks (tests/dist/cpu_group_test.cpp): collectives between CPUs, over the engine that its word names,
+// against sums that every rank takes by itself. Exit status 1 and one line for what is wrong.
 #include <cstdio>
 #include <cstring>
 #include <vector>
@@ -128,9 +128,9 @@ void check_shards(Group& g, std::int64_t all, std::int64_t begin, std::int64_t n
   expect_same(where("gather_shards bf16"), small.data(), expected.data(), n);
 }
 
-int check_all() {
+int check_all(const std::string& engine) {
   const auto control = Control::join(place_of_process(), {"test", 60, {}, {}, {}});
-  const auto group = open_mpi(*control);
+  const auto group = engine == "mpi" ? open_mpi(*control) : open_shared_memory(*control);
   if (group->rank() != control->place().rank || group->ranks() != control->place().ranks) return 3;
   for (const std::int64_t n : {1, 2, 3, 5, 1037, 100'003}) check_all_reduce(*group, n);
   check_all_reduce(*group, 1'300'001);  // several rounds through the staging memory
@@ -151,9 +151,9 @@ int check_all() {
 }  // namespace
 }  // namespace redline::dist
 
-int main() {
+int main(int count, char** words) {
   try {
-    return redline::dist::check_all();
+    return redline::dist::check_all(count > 1 ? words[1] : "");
   } catch (const std::exception& e) {
     std::fprintf(stderr, "%s\n", e.what());
     return 4;

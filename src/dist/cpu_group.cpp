@@ -1,0 +1,326 @@
+// The sums of collectives between CPUs, and the transport between ranks of one machine: memory that they share. Nothing
+// listens on any network for it.
+#include "dist/cpu_group.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <thread>
+
+#include "base/error.h"
+#include "base/small_floats.h"
+#include "dist/connection.h"
+#include "dist/control.h"
+#include "dist/token.h"
+
+namespace redline::dist {
+namespace {
+
+float wide(std::uint16_t bf16) { return f32_from_bf16(bf16); }
+float wide(float x) { return x; }
+double wide(double x) { return x; }
+
+// Elements [0, n) of the sum over `parts`, one a rank, or of their largest, given to take(i, sum) block by block: a
+// destination may be one of the parts, and it is written only after it was read.
+template <class From, class Sum, bool kLargest, class Take>
+void fold(const std::vector<const From*>& parts, std::int64_t n, const Take& take) {
+  constexpr std::int64_t kBlock = 1024;
+  Sum sum[kBlock];
+  for (std::int64_t begin = 0; begin < n; begin += kBlock) {
+    const std::int64_t count = begin + kBlock < n ? kBlock : n - begin;
+    for (std::int64_t i = 0; i < count; ++i) sum[i] = wide(parts[0][begin + i]);
+    for (std::size_t rank = 1; rank < parts.size(); ++rank) {
+      const From* const part = parts[rank] + begin;
+      for (std::int64_t i = 0; i < count; ++i)
+        sum[i] = kLargest ? std::max<Sum>(sum[i], wide(part[i])) : sum[i] + wide(part[i]);
+    }
+    take(begin, sum, count);
+  }
+}
+
+// The parts of [0, n) by rank: even shares.
+std::vector<Range> even_parts(std::int64_t n, int ranks) {
+  std::vector<Range> parts;
+  const std::int64_t share = (n + ranks - 1) / ranks;
+  for (int r = 0; r < ranks; ++r) parts.push_back({std::min(n, r * share), std::min(n, (r + 1) * share)});
+  return parts;
+}
+// The parts of an array that is shared out, counted from `begin`.
+std::vector<Range> owned_parts(const Shards& shards, std::int64_t begin, std::int64_t n) {
+  std::vector<Range> parts;
+  for (int r = 0; r < shards.ranks; ++r) {
+    const Range part = owned_part(shards, r, begin, begin + n);
+    parts.push_back({part.begin - begin, part.end - begin});
+  }
+  return parts;
+}
+
+class CpuGroup final : public Group {
+ public:
+  CpuGroup(std::unique_ptr<Transport> transport, Control& control)
+      : control_(control),
+        rank_(control.place().rank),
+        ranks_(control.place().ranks),
+        transport_(std::move(transport)) {}
+
+  int rank() const override { return rank_; }
+  int ranks() const override { return ranks_; }
+  std::string engine() const override { return transport_->name(); }
+
+  void run(const AllReduce<Tensor>& op, void*) override {
+    count();
+    const Tensor& data = op.data;
+    const std::vector<Range> parts = even_parts(data.elements(), ranks_);
+    if (op.largest) {
+      REDLINE_CHECK(data.dtype == DType::f32, "all_reduce: the largest of {}", name_of(data.dtype));
+      reduce_and_gather<true>(data.f32(), parts);
+    } else if (op.wire.present()) {
+      REDLINE_CHECK(data.dtype == DType::f32 && op.wire.dtype == DType::bf16, "all_reduce: f32 data travel as bf16");
+      std::uint16_t* const wire = op.wire.as<std::uint16_t>();
+      cast(data.f32(), wire, data.elements());
+      std::uint16_t* const own = wire + parts[own_index()].begin;
+      reduce<std::uint16_t, float>(wire, parts,
+                                   [&](std::int64_t at, const float* sum, std::int64_t n) { cast(sum, own + at, n); });
+      gather<std::uint16_t>(wire, own, parts);
+      for (std::int64_t i = 0; i < data.elements(); ++i) data.f32()[i] = f32_from_bf16(wire[i]);
+    } else if (data.dtype == DType::f64) {
+      reduce_and_gather<false>(data.as<double>(), parts);
+    } else {
+      REDLINE_CHECK(data.dtype == DType::f32, "all_reduce: {} cannot be added", name_of(data.dtype));
+      reduce_and_gather<false>(data.f32(), parts);
+    }
+  }
+
+  void run(const ReduceShards<Tensor>& op, void*) override {
+    count();
+    REDLINE_CHECK(op.data.dtype == DType::f32 && op.shards.ranks == ranks_,
+                  "reduce_shards: {} in {} shards on {} ranks", name_of(op.data.dtype), op.shards.ranks, ranks_);
+    float* const data = op.data.f32();
+    const std::vector<Range> parts = owned_parts(op.shards, op.begin, op.data.elements());
+    const Range own = parts[own_index()];
+    REDLINE_CHECK(op.in_place || op.shard.elements() == (own.empty() ? 0 : own.elements()),
+                  "reduce_shards: a shard of {} elements for a part of {}", op.shard.elements(), own.elements());
+    float* const to = op.in_place ? data + own.begin : op.shard.f32();
+    const auto take = [&](std::int64_t at, const float* sum, std::int64_t n) {
+      if (op.accumulate)
+        for (std::int64_t i = 0; i < n; ++i) to[at + i] += sum[i];
+      else
+        std::copy(sum, sum + n, to + at);
+    };
+    if (op.wire.present()) {
+      REDLINE_CHECK(op.wire.dtype == DType::bf16, "reduce_shards: data travel as bf16 or as they are");
+      cast(data, op.wire.as<std::uint16_t>(), op.data.elements());
+      reduce<std::uint16_t, float>(op.wire.as<std::uint16_t>(), parts, take);
+    } else {
+      reduce<float, float>(data, parts, take);
+    }
+  }
+
+  void run(const GatherShards<Tensor>& op, void*) override {
+    count();
+    REDLINE_CHECK(op.shards.ranks == ranks_, "gather_shards: {} shards on {} ranks", op.shards.ranks, ranks_);
+    const std::vector<Range> parts = owned_parts(op.shards, op.begin, op.data.elements());
+    const Range own = parts[own_index()];
+    REDLINE_CHECK(op.in_place || (op.shard.elements() == (own.empty() ? 0 : own.elements()) &&
+                                  (own.empty() || op.shard.dtype == op.data.dtype)),
+                  "gather_shards: a shard of {} elements for a part of {}", op.shard.elements(), own.elements());
+    switch (size_of(op.data.dtype)) {
+      case 8: return gather_from(op, op.data.as<double>(), parts);
+      case 4: return gather_from(op, op.data.f32(), parts);
+      case 2: return gather_from(op, op.data.as<std::uint16_t>(), parts);
+      default: fail_machine("gather_shards: no engine for elements of {}", name_of(op.data.dtype));
+    }
+  }
+
+ private:
+  std::size_t own_index() const { return static_cast<std::size_t>(rank_); }
+  void count() { control_.collective(++collectives_); }
+  static void cast(const float* from, std::uint16_t* to, std::int64_t n) {
+    for (std::int64_t i = 0; i < n; ++i) to[i] = bf16_from_f32(from[i]);
+  }
+
+  // Rank r gets every rank's elements of parts[r] and takes their sum, or their largest.
+  template <class From, class Sum, bool kLargest = false, class Take>
+  void reduce(const From* data, const std::vector<Range>& parts, const Take& take) {
+    const auto chunk = static_cast<std::int64_t>(transport_->most_given() / sizeof(From));
+    std::int64_t longest = 0;
+    for (const Range& part : parts) longest = std::max(longest, part.elements());
+    std::vector<std::span<const std::byte>> gives(parts.size());
+    std::vector<const From*> sources(parts.size());
+    for (std::int64_t begin = 0; begin < longest; begin += chunk) {
+      const auto piece = [&](const Range& part) {
+        const std::int64_t n = std::clamp<std::int64_t>(part.elements() - begin, 0, chunk);
+        return std::as_bytes(std::span(n > 0 ? data + part.begin + begin : data, static_cast<std::size_t>(n)));
+      };
+      std::ranges::transform(parts, gives.begin(), piece);
+      const std::size_t mine = gives[own_index()].size();
+      const std::vector<const std::byte*> gets = transport_->exchange(gives, mine);
+      std::ranges::transform(gets, sources.begin(),
+                             [](const std::byte* p) { return reinterpret_cast<const From*>(p); });
+      fold<From, Sum, kLargest>(sources, static_cast<std::int64_t>(mine / sizeof(From)),
+                                [&](std::int64_t at, const Sum* sum, std::int64_t n) { take(begin + at, sum, n); });
+    }
+  }
+
+  // Everybody gets parts[r] of data from rank r, whose own stands at `own`.
+  template <class T>
+  void gather(T* data, const T* own, const std::vector<Range>& parts) {
+    transport_->share(reinterpret_cast<std::byte*>(data), reinterpret_cast<const std::byte*>(own), parts, sizeof(T));
+  }
+  template <class T>
+  void gather_from(const GatherShards<Tensor>& op, T* data, const std::vector<Range>& parts) {
+    gather(data, op.in_place ? data + parts[own_index()].begin : op.shard.as<T>(), parts);
+  }
+  template <bool kLargest, class T>
+  void reduce_and_gather(T* data, const std::vector<Range>& parts) {
+    T* const own = data + parts[own_index()].begin;
+    reduce<T, T, kLargest>(data, parts,
+                           [&](std::int64_t at, const T* sum, std::int64_t n) { std::copy(sum, sum + n, own + at); });
+    gather<T>(data, own, parts);
+  }
+
+  Control& control_;
+  int rank_, ranks_;
+  std::int64_t collectives_ = 0;
+  std::unique_ptr<Transport> transport_;
+};
+
+// Every rank has two boxes in the shared memory, and writes into one while others may still read the other: who has
+// come to a turn has read all of the turn before. So a turn takes one wait for everybody.
+class SharedMemory final : public Transport {
+ public:
+  // A file without a name: it is gone with its last user, and counts as memory wherever /dev/shm is small.
+  explicit SharedMemory(Control& control)
+      : rank_(static_cast<std::size_t>(control.place().rank)), ranks_(static_cast<std::size_t>(control.place().ranks)) {
+    bytes_ = kHead + ranks_ * (sizeof(Arrived) + 2 * kBox);
+    const std::string mark = random_bytes(kHead);
+    Descriptor file;
+    std::string words;
+    if (rank_ == 0) {
+      file = Descriptor(::memfd_create("redline ranks", MFD_CLOEXEC));
+      if (!file.open() || ::fallocate(file.number(), 0, 0, static_cast<off_t>(bytes_)) != 0)
+        fail_machine("{} bytes of memory for {} ranks: {}", bytes_, ranks_, std::strerror(errno));
+      map(file);
+      std::memcpy(memory_, mark.data(), kHead);
+      words = fmt::format("/proc/{}/fd/{}\n{}", ::getpid(), file.number(), mark);
+    }
+    words = control.broadcast(words, "memory");
+    if (rank_ != 0) {
+      const std::string path = words.substr(0, words.find('\n'));
+      file = Descriptor(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+      struct stat about {};
+      if (!file.open() || ::fstat(file.number(), &about) != 0 || about.st_size != static_cast<off_t>(bytes_))
+        refuse(control, path, file.open() ? "another file" : std::strerror(errno));
+      map(file);
+      if (words.substr(path.size() + 1) != std::string_view(reinterpret_cast<const char*>(memory_), kHead))
+        refuse(control, path, "another run's memory");
+    }
+    control.barrier("memory");  // all have it: rank 0 may close it
+  }
+  ~SharedMemory() override { ::munmap(memory_, bytes_); }
+
+  std::string name() const override { return "shared memory"; }
+  std::size_t most_given() const override { return kBox / ranks_ / kLine * kLine; }
+
+  std::vector<const std::byte*> exchange(const std::vector<std::span<const std::byte>>& gives, std::size_t) override {
+    ++turn_;
+    for (std::size_t r = 0; r < ranks_; ++r)
+      if (r != rank_ && !gives[r].empty()) std::memcpy(box(rank_) + r * most_given(), gives[r].data(), gives[r].size());
+    wait_for_all();
+    std::vector<const std::byte*> gets(ranks_);
+    for (std::size_t r = 0; r < ranks_; ++r) gets[r] = r == rank_ ? gives[r].data() : box(r) + rank_ * most_given();
+    return gets;
+  }
+
+  void share(std::byte* data, const std::byte* own, const std::vector<Range>& parts, std::size_t size) override {
+    std::size_t longest = 0;
+    for (std::size_t r = 0; r < ranks_; ++r) longest = std::max(longest, bytes_of(parts[r], size));
+    std::byte* const place = data + at(parts[rank_], size);
+    const std::size_t mine = bytes_of(parts[rank_], size);
+    if (own != place && mine > 0) std::memmove(place, own, mine);
+    for (std::size_t begin = 0; begin < longest; begin += kBox) {
+      const auto piece = [&](std::size_t r) {
+        const std::size_t n = bytes_of(parts[r], size);
+        return begin < n ? std::min(n - begin, kBox) : std::size_t{0};
+      };
+      ++turn_;
+      if (begin < mine) std::memcpy(box(rank_), place + begin, piece(rank_));
+      wait_for_all();
+      for (std::size_t r = 0; r < ranks_; ++r)
+        if (r != rank_ && piece(r) > 0) std::memcpy(data + at(parts[r], size) + begin, box(r), piece(r));
+    }
+  }
+
+ private:
+  static constexpr std::size_t kLine = 64, kHead = 64;
+  static constexpr std::size_t kBox = std::size_t{1} << 20;
+  struct alignas(kLine) Arrived {
+    std::atomic<std::uint64_t> turn;
+  };
+  static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "other processes see it");
+
+  [[noreturn]] static void refuse(const Control& control, const std::string& path, std::string_view why) {
+    fail_user(
+        "rank {} on {} cannot share memory with rank 0 ({}: {}); ranks of one machine run as one user in one container",
+        control.place().rank, control.place().host, path, why);
+  }
+  void map(const Descriptor& file) {
+    void* const memory = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file.number(), 0);
+    if (memory == MAP_FAILED) fail_machine("{} bytes of shared memory: {}", bytes_, std::strerror(errno));
+    memory_ = static_cast<std::byte*>(memory);
+  }
+  static std::size_t bytes_of(const Range& part, std::size_t size) {
+    return part.empty() ? 0 : static_cast<std::size_t>(part.elements()) * size;
+  }
+  static std::size_t at(const Range& part, std::size_t size) {
+    return part.empty() ? 0 : static_cast<std::size_t>(part.begin) * size;
+  }
+  std::atomic<std::uint64_t>& arrived(std::size_t rank) const {
+    return reinterpret_cast<Arrived*>(memory_ + kHead)[rank].turn;
+  }
+  std::byte* box(std::size_t rank) const {  // of this turn
+    return memory_ + kHead + ranks_ * sizeof(Arrived) + (2 * rank + turn_ % 2) * kBox;
+  }
+
+  // Ranks that compute may have the core meanwhile: the wait is short among ranks that keep step, and a rank that waits
+  // for long (while rank 0 evaluates, say) sleeps.
+  void wait_for_all() {
+    constexpr int kYields = 2000;
+    arrived(rank_).store(turn_, std::memory_order_release);
+    for (std::size_t r = 0; r < ranks_; ++r)
+      for (int tries = 0; arrived(r).load(std::memory_order_acquire) < turn_; ++tries) {
+        if (tries < kYields)
+          std::this_thread::yield();
+        else
+          std::this_thread::sleep_for(std::chrono::microseconds(50));
+      }
+  }
+
+  std::size_t rank_, ranks_, bytes_ = 0;
+  std::byte* memory_ = nullptr;
+  std::uint64_t turn_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Group> group_over(std::unique_ptr<Transport> transport, Control& control) {
+  return std::make_unique<CpuGroup>(std::move(transport), control);
+}
+
+std::unique_ptr<Group> open_shared_memory(Control& control) {
+  return group_over(std::make_unique<SharedMemory>(control), control);
+}
+
+std::unique_ptr<Group> open_cpu(Control& control) {
+  return control.place().one_machine() ? open_shared_memory(control) : open_mpi(control);
+}
+
+}  // namespace redline::dist

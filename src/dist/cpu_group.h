@@ -1,0 +1,34 @@
+// Collectives between CPUs. The sums are ours, over ranks one after the other from rank 0 on, so that all_reduce and
+// reduce_shards have the same bits and a run repeats, whatever moves the parts: memory that the ranks of one machine
+// share, or MPI between machines. (MPI_Allreduce adds in an order of its own, and takes two to four times as long.)
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/shards.h"
+#include "dist/group.h"
+
+namespace redline::dist {
+
+// Moves bytes between the ranks. All ranks make the same calls in the same order.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  virtual std::string name() const = 0;
+  virtual std::size_t most_given() const = 0;  // bytes, to one rank in one exchange
+
+  // Rank r gets gives[r]. Returns what this rank gets, `each` bytes of every rank, at addresses that hold until the
+  // next call; its own is where it was.
+  virtual std::vector<const std::byte*> exchange(const std::vector<std::span<const std::byte>>& gives,
+                                                 std::size_t each) = 0;
+  // Everybody gets parts[r] of data from rank r, whose own stands at `own`. Parts are in elements of `size` bytes.
+  virtual void share(std::byte* data, const std::byte* own, const std::vector<Range>& parts, std::size_t size) = 0;
+};
+
+std::unique_ptr<Group> group_over(std::unique_ptr<Transport> transport, Control& control);
+
+}  // namespace redline::dist
