@@ -16,6 +16,7 @@ namespace redline::data {
 namespace {
 
 constexpr std::size_t kDeepest = 512;
+constexpr std::ptrdiff_t kLongLine = 1 << 20;
 
 constexpr std::uint64_t kOnes = 0x0101010101010101u, kHighs = 0x8080808080808080u;
 
@@ -32,6 +33,7 @@ class Scanner {
 
   void line() {
     begin_line();
+    if (end_ - begin_ > kLongLine) text_.reserve(static_cast<std::size_t>(end_ - begin_));  // it grows without copies
     object(0);
     end_line();
     if (!found_) throw JsonProblem{0, fmt::format("there is no field {}; {}", wanted(), fields()), true};
@@ -351,6 +353,8 @@ namespace {
 
 using io::Json;
 
+constexpr const char* kShareGpt = "conversations";
+
 constexpr Role kRoles[] = {Role::system, Role::user, Role::assistant};
 
 template <class... Args>
@@ -372,27 +376,53 @@ std::string text_at(const Json& object, const char* key, const std::string& wher
   return found->get<std::string>();
 }
 
-Role role_named(const std::string& name, const std::string& where) {
+// ShareGPT's names of the roles beside ours.
+constexpr std::pair<std::string_view, Role> kOtherNames[] = {
+    {"human", Role::user}, {"gpt", Role::assistant}, {"chatgpt", Role::assistant}, {"model", Role::assistant}};
+
+Role role_named(const std::string& name, bool share_gpt, const std::string& where) {
   const auto found = std::ranges::find(kRoles, name, name_of);
-  if (found == std::end(kRoles))
-    refuse_line("{}the role {} is none of \"system\", \"user\" and \"assistant\"", where, io::in_quotes(name));
-  return *found;
+  if (found != std::end(kRoles)) return *found;
+  const auto other = std::ranges::find(kOtherNames, std::string_view(name), &std::pair<std::string_view, Role>::first);
+  if (share_gpt && other != std::end(kOtherNames)) return other->second;
+  refuse_line("{}the role {} is none of {}\"system\", \"user\" and \"assistant\"", where, io::in_quotes(name),
+              share_gpt ? "\"human\", \"gpt\", " : "");
 }
 
-void read_messages(const Json& list, std::vector<Message>& messages) {
+// `key` is "messages", or "conversations" in the form of ShareGPT. There a message may say "from" and "value".
+void read_messages(const Json& list, const char* key, std::vector<Message>& messages) {
   if (!list.is_array())
-    refuse_line("\"messages\" is {}, not an array of objects with \"role\" and \"content\"", kind_of(list));
+    refuse_line("\"{}\" is {}, not an array of objects with \"role\" and \"content\"", key, kind_of(list));
+  const bool share_gpt = std::string_view(key) == kShareGpt;
   for (const Json& json : list) {
     const std::string where = fmt::format("message {}: ", messages.size() + 1);
     if (!json.is_object()) refuse_line("{}it is {}, not an object with \"role\" and \"content\"", where, kind_of(json));
     Message& message = messages.emplace_back();
-    message.role = role_named(text_at(json, "role", where), where);
-    message.content = text_at(json, "content", where);
+    const bool from = share_gpt && json.contains("from");
+    message.role = role_named(text_at(json, from ? "from" : "role", where), share_gpt, where);
+    message.content = text_at(json, from ? "value" : "content", where);
     if (const auto reasoning = json.find("reasoning_content"); reasoning != json.end() && !reasoning->is_null())
       message.reasoning = text_at(json, "reasoning_content", where);
   }
   if (std::ranges::find(messages, Role::assistant, &Message::role) == messages.end())
     refuse_line("the messages hold no answer: none has the role \"assistant\", so that there is nothing to learn");
+}
+
+// A system prompt may stand beside the messages, and not among them.
+void add_system(const Json& object, std::vector<Message>& messages) {
+  const auto system = object.find("system");
+  if (system == object.end() || system->is_null()) return;
+  if (std::string text = text_at(object, "system", ""); !text.empty()) messages.push_back({Role::system, text});
+}
+
+// A question is the instruction and, on the next line, its input.
+void read_alpaca(const Json& object, std::vector<Message>& messages) {
+  add_system(object, messages);
+  std::string question = text_at(object, "instruction", "");
+  if (const auto input = object.find("input"); input != object.end() && !input->is_null())
+    if (const std::string more = text_at(object, "input", ""); !more.empty()) question += "\n" + more;
+  messages.push_back({Role::user, question});
+  messages.push_back({Role::assistant, text_at(object, "output", "")});
 }
 
 }  // namespace
@@ -410,16 +440,20 @@ void read_conversation(std::string_view json, const JsonTextField& field, Conver
     refuse_line("a number is larger than any that can be read");
   }
   conversation.messages.clear();
-  if (const auto messages = object.find("messages"); messages != object.end()) {
-    conversation.kind = Conversation::Kind::messages;
-    return read_messages(*messages, conversation.messages);
-  }
+  conversation.kind = Conversation::Kind::messages;
+  if (const auto messages = object.find("messages"); messages != object.end())
+    return read_messages(*messages, "messages", conversation.messages);
   if (object.contains("completion")) {
     conversation.kind = Conversation::Kind::pair;
     conversation.text = text_at(object, "prompt", "beside \"completion\" ");
     conversation.completion = text_at(object, "completion", "");
     return;
   }
+  if (const auto messages = object.find(kShareGpt); messages != object.end()) {
+    add_system(object, conversation.messages);
+    return read_messages(*messages, kShareGpt, conversation.messages);
+  }
+  if (object.contains("instruction") && object.contains("output")) return read_alpaca(object, conversation.messages);
   conversation.kind = Conversation::Kind::text;
   try {
     field.read(json, conversation.text);
@@ -427,7 +461,9 @@ void read_conversation(std::string_view json, const JsonTextField& field, Conver
     if (!problem.no_field) throw;
     throw JsonProblem{
         problem.at,
-        fmt::format("this is no conversation (it has no \"messages\", and no \"completion\"), and {}", problem.reason),
+        fmt::format("this is no conversation (it has no \"messages\", no \"conversations\", no \"completion\", and no "
+                    "\"instruction\" with its \"output\"), and {}",
+                    problem.reason),
         true};
   }
 }

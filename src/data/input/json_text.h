@@ -53,8 +53,9 @@ struct Conversation {
 };
 
 // Replaces `conversation` with the contents of the object in `json`: its "messages", else its "prompt" and
-// "completion", else the text in `field`. Throws JsonProblem, as JsonTextField::read() does, also for a message without
-// a role or a text, a role that is none of the three, and messages without an answer.
+// "completion", else its "conversations" (the form of ShareGPT: "from" and "value"), else its "instruction", "input"
+// and "output" (the form of Alpaca), else the text in `field`. Throws JsonProblem, as JsonTextField::read() does, also
+// for a message without a role or a text, a role that is none of the three, and messages without an answer.
 void read_conversation(std::string_view json, const JsonTextField& field, Conversation& conversation);
 
 }  // namespace redline::data
