@@ -398,6 +398,8 @@ void DocumentWords::declare(Arguments& arguments) {
   arguments.text(
       "--separator", "S", separator,
       "text files: what stands between documents; \\n and \\t are understood (default: a file is a document)");
+  arguments.integer("--max-document-mib", "N", max_document_mib, 1, 1 << 20,
+                    "MiB of the longest document, before it is parsed; a longer one is malformed (default: 256)");
   arguments.choice("--on-error", "WHAT", on_error, {"stop", "skip"},
                    "what to do at malformed documents and broken archives: stop or skip (default: stop)");
 }
@@ -409,6 +411,8 @@ data::InputFormat DocumentWords::format() const {
   format.separator = data::separator_of(separator, "--separator");
   format.text_field_key = "--text-field";
   format.separator_key = "--separator";
+  format.longest_document = max_document_mib << 20;
+  format.longest_key = "--max-document-mib";
   return format;
 }
 

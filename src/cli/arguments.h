@@ -123,10 +123,12 @@ struct ModelWords {
   std::string model(std::string_view command, std::string_view second) const;
 };
 
-// "INPUT... [--text-field F] [--separator S] [--on-error WHAT]": how commands name the documents that they read.
+// "INPUT... [--text-field F] [--separator S] [--max-document-mib N] [--on-error WHAT]": how commands name the documents
+// that they read.
 struct DocumentWords {
   std::vector<std::string> inputs;
   std::string text_field = "text", separator, on_error = "stop";
+  std::int64_t max_document_mib = 256;
 
   void declare(Arguments& arguments);
   data::InputFormat format() const;  // a bad value of a flag is a UserError

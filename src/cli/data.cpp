@@ -80,6 +80,8 @@ std::string summary(const data::Prepared& prepared, const Path& out) {
                       report::duration(p.seconds), counted(prepared.threads, "thread"), megabytes_a_second(p),
                       report::token_rate(per_second(p.tokens, p.seconds)));
   if (!m.chat.empty()) text += fmt::format("  conversations written as {}; answers are learned\n", m.chat);
+  if (m.beginning && !m.beginning->empty())
+    text += fmt::format("  every document begins with token {}\n", fmt::join(*m.beginning, ", "));
   if (m.skipped_empty + m.skipped_malformed + m.skipped_file_ends > 0)
     text +=
         fmt::format("  skipped: {}, {}, the rest of {}\n", counted(m.skipped_empty, "empty document"),
@@ -109,6 +111,7 @@ io::Json json_of(const data::Prepared& prepared, const Path& out) {
       {"tokenizer", m.tokenizer_name},
       {"tokenizer_hash", hex64(m.tokenizer_hash)},
       {"chat", m.chat.empty() ? io::Json(nullptr) : io::Json(m.chat)},
+      {"beginning", m.beginning ? io::Json(*m.beginning) : io::Json(nullptr)},
       {"train", split(m.train)},
       {"val", split(m.val)},
       {"skipped", {{"empty", m.skipped_empty}, {"malformed", m.skipped_malformed}, {"file_ends", m.skipped_file_ends}}},
@@ -130,7 +133,7 @@ int prepare_shards(const Words& words) {
        "redline train my.toml data.train=data/wiki    train on what was prepared"});
   data::PrepareSettings settings;
   DocumentWords input;
-  std::string out, end_token, roles = "auto";
+  std::string out, end_token, roles = "auto", same_input_as;
   std::int64_t threads = 0;
   bool json = false;
   input.declare(arguments);
@@ -140,7 +143,12 @@ int prepare_shards(const Words& words) {
       "--chat", "HOW", settings.chat, {"none", "auto", "chatml", "llama3"},
       ".jsonl of conversations, of which answers are learned: auto (the tokenizer's own template), chatml or "
       "llama3 (default: none)");
+  arguments.choice("--bos", "WHEN", settings.bos, {"none", "auto", "always"},
+                   "the token that begins a text, before each document; auto: as the tokenizer's own library has it "
+                   "(default: auto)");
   arguments.text("--out", "DIR", out, "the folder to make; a new or an empty one");
+  arguments.text("--same-input-as", "DIR", same_input_as,
+                 "a folder prepared before: refuse INPUT whose bytes are not those that it was made from");
   arguments.number("--val-fraction", "X", settings.val_fraction, 0, 1,
                    "share of documents for validation (default: 0)");
   arguments.choice("--roles", "HOW", roles, {"auto", "none"},
@@ -165,6 +173,11 @@ int prepare_shards(const Words& words) {
   settings.skip_bad = input.skip_bad();
   settings.roles = roles == "auto";
   set_end_token(end_token, settings);
+  if (!same_input_as.empty()) {
+    settings.same_input_as = data::read_prepared_folder(same_input_as, "--same-input-as");
+    if (settings.same_input_as->manifest.inputs.empty())
+      fail_user("--same-input-as {}: an older redline made it, and kept no hashes of its inputs", same_input_as);
+  }
 
   const train::StopSignals signals;
   report::LiveLine line(stderr);

@@ -89,6 +89,8 @@ struct Data {
   std::string token_type = "auto";       // auto | uint16 | uint32 | int64: of token files without a header
   std::string text_field = "text";       // of JSON objects
   std::string chat = "none";             // none | auto | chatml | llama3: how conversations become tokens
+  std::string bos = "auto";              // none | auto | always: the token that begins a document
+  std::int64_t max_document_mib = 256;   // of a document of a stream; a longer one is malformed
   std::string on_error = "stop";         // stop | skip: at malformed documents of a stream
   std::string separator;                 // between the documents of a text file; empty: a file is one
   std::string packing = "pack";          // pack | stream | bucket | pad

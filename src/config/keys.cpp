@@ -114,10 +114,17 @@ std::vector<Key> build_table() {
     {"data.chat", new_order, in<data, &Data::chat>(), any(), {"none", "auto", "chatml", "llama3"}, "",
      "how a .jsonl file of conversations (messages, or prompt and completion) becomes tokens, of which only the "
      "answers are learned; auto: as the tokenizer's own template says; none: documents are plain text"},
+    {"data.bos", new_order, in<data, &Data::bos>(), any(), {"none", "auto", "always"}, "",
+     "the token that begins a text, such as <s>, before each document that is tokenized while training; "
+     "auto: as the tokenizer's own library has it; conversations begin as their template says; token files and "
+     "prepared folders stay as they are", "\"none\""},
     {"data.separator", new_order, in<data, &Data::separator>(), any(), {}, "",
      "what stands between the documents of a text file, with \\n and \\t; empty: a file is one document"},
     {"data.on_error", free, in<data, &Data::on_error>(), any(), {"stop", "skip"}, "",
      "at a malformed document or a broken archive that is streamed: stop, or pass over it and warn"},
+    {"data.max_document_mib", free, in<data, &Data::max_document_mib>(), between(1, 1 << 20), {}, "MiB",
+     "the longest document that is read while training, before it is parsed; a longer one is malformed "
+     "(data.on_error)", "1024"},
     {"data.packing", new_order, in<data, &Data::packing>(), any(), {"pack", "stream", "bucket", "pad"}, "",
      "how documents, cut into pieces of at most a row, fill a batch; pack: best fit, pieces whole; stream: pieces "
      "joined, and cut where a batch ends; bucket: pieces of similar length; pad: one piece a row"},

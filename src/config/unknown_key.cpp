@@ -40,6 +40,7 @@ constexpr Names kKeys[] = {
     {"data.eval", " val validation val_data eval_data eval_dataset validation_file val_file input_val_bin "},
     {"data.tokenizer", " tokenizer_name tokenizer_path tokenizer_model tokenizer_file tokenizer_name_or_path "},
     {"data.text_field", " text_column text_key content_field json_keys dataset_text_field "},
+    {"data.bos", " add_bos_token add_bos prepend_bos add_special_tokens "},
     {"data.workers", " num_workers dataloader_num_workers n_workers "},
     {"data.prefetch", " prefetch_factor dataloader_prefetch_factor "},
     {"data.separator", " document_separator "},

@@ -190,6 +190,19 @@ std::vector<std::int32_t> bytes_of_ids(const Tokenizer& tokenizer, std::optional
   return bytes;
 }
 
+void require_same_beginning(const Corpus& corpus, std::string_view name, const Corpus& other,
+                            std::string_view other_name) {
+  const auto one = corpus.beginning(), two = other.beginning();
+  if (!one || !two || *one == *two) return;
+  const auto in_words = [](const Corpus& c, const std::vector<std::int32_t>& begin) {
+    return begin.empty() ? std::string("without a token for it") : fmt::format("with {}", c.decode(begin));
+  };
+  fail_user(
+      "documents of {} ({}) begin {} and those of {} ({}) {}, so that losses on one say nothing about the other; set "
+      "data.bos for text, and prepare folders again with --bos",
+      name, corpus.name(), in_words(corpus, *one), other_name, other.name(), in_words(other, *two));
+}
+
 std::unique_ptr<Feed> DocumentSource::feed(const FeedOptions& options) const {
   if (endless()) return std::make_unique<EndlessFeed>(*this, options);
   return std::make_unique<PieceFeed>(*this, options);

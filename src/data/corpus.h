@@ -34,6 +34,8 @@ class Corpus {
   virtual std::vector<std::int32_t> encode(const std::string& text) const = 0;  // the inverse
   virtual std::unique_ptr<Feed> feed(const FeedOptions& options) const = 0;     // lives no longer than the corpus
   virtual std::optional<std::int32_t> end_token() const { return {}; }          // closes a document, where it is known
+  // The tokens that every document begins with, perhaps none; nothing where that is not known.
+  virtual std::optional<std::vector<std::int32_t>> beginning() const { return {}; }
   // Whether some tokens may be context only, which nothing learns to predict (data/batch.h).
   virtual bool masked() const { return false; }
   // By id, how many bytes of text it stands for (Tokenizer::text_bytes); nothing where tokens stand for no known text.
@@ -53,6 +55,11 @@ class DocumentSource : public Corpus {
   bool endless() const override { return documents() == 0; }
   std::unique_ptr<Feed> feed(const FeedOptions& options) const override;
 };
+
+// Text that begins otherwise than a model learned it measures nothing: a UserError where both corpora say how their
+// documents begin, and differ. `name` and `other_name` are for people: data.train, data.eval.
+void require_same_beginning(const Corpus& corpus, std::string_view name, const Corpus& other,
+                            std::string_view other_name);
 
 // Tokenizer::text_bytes of every id; none for `end`, where documents are closed by another than the tokenizer's own.
 std::vector<std::int32_t> bytes_of_ids(const Tokenizer& tokenizer, std::optional<std::int32_t> end = {});

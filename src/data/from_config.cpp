@@ -24,6 +24,7 @@ CorpusOptions corpus_options(const config::Data& data) {
                   .eval = data.eval,
                   .tokenizer = data.tokenizer,
                   .read = {.chat = data.chat,
+                           .bos = data.bos,
                            .skip_bad = data.on_error == "skip",
                            .documents = data.documents,
                            .seed = data.seed,
@@ -34,8 +35,9 @@ CorpusOptions corpus_options(const config::Data& data) {
   input.separator = separator_of(data.separator, "data.separator");
   // In all its forms (as it was read, parsed, as tokens, one more read ahead) a document takes up to 30 times its
   // bytes.
-  input.longest_document = std::min(input.longest_document, (data.ram_mib << 20) / 16);
-  input.longest_is = fmt::format("a sixteenth of data.ram_mib ({}), which may be raised", data.ram_mib);
+  input.longest_document = data.max_document_mib << 20;
+  input.most_in_memory = (data.ram_mib << 20) / 16;
+  input.most_in_memory_is = fmt::format("a sixteenth of data.ram_mib ({}): raise that, prepare the data", data.ram_mib);
   return o;
 }
 

@@ -85,6 +85,11 @@ std::string Mixture::decode(const std::vector<std::int32_t>& tokens) const {
 std::vector<std::int32_t> Mixture::encode(const std::string& text) const {
   return parts_[speaks_].corpus->encode(text);
 }
+std::optional<std::vector<std::int32_t>> Mixture::beginning() const {
+  for (const Part& part : parts_)
+    if (auto known = part.corpus->beginning()) return known;
+  return {};
+}
 // The end of an answer, where some part has answers: a model's text ends there.
 std::optional<std::int32_t> Mixture::end_token() const {
   const auto chat = std::ranges::find_if(parts_, [](const Part& part) { return part.corpus->masked(); });

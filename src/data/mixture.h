@@ -37,6 +37,7 @@ class Mixture final : public Corpus {
   std::uint64_t order_seed() const override { return parts_[0].corpus->order_seed(); }
   std::string decode(const std::vector<std::int32_t>& tokens) const override;
   std::vector<std::int32_t> encode(const std::string& text) const override;
+  std::optional<std::vector<std::int32_t>> beginning() const override;  // parts that know it agree
   std::optional<std::int32_t> end_token() const override;
   bool masked() const override;
   std::optional<std::vector<std::int32_t>> bytes_of_ids() const override;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/words.h"
 #include "data/generated.h"
 #include "data/input/text_input.h"
@@ -67,23 +68,53 @@ std::string text_tokenizer(const Entries& entries) {
   return text_tokenizer(entries.asked, std::span(entries.paths).first(std::min<std::size_t>(entries.paths.size(), 1)));
 }
 
+// Ready-made tokens stay as they are, so that data.bos must fit them. Folders of older programs have no token before
+// their documents, which a word tells where the tokenizer's own library would put one.
+void check_prepared_beginning(const PreparedFolder& folder, const std::string& bos, bool evaluation) {
+  const std::optional<std::vector<std::int32_t>> begin = folder.beginning();
+  const std::string path = folder.path.string();
+  if (begin && begin->empty() == (bos == "always") && bos != "auto")
+    fail_user(
+        "data.bos is {}, but {} was prepared {} the token that begins a text; leave data.bos at auto, or prepare it "
+        "again with --bos {}",
+        bos, path, begin->empty() ? "without" : "with", bos);
+  if (bos != "auto" || evaluation || folder.manifest.beginning || !folder.manifest.chat.empty()) return;
+  const Path file = tokenizer_file(folder.tokenizer());
+  if (file.empty() || !real_files().exists(file)) return;
+  const auto tokenizer = open_tokenizer(folder.tokenizer(), "data.train");
+  if (const std::vector<std::int32_t> own = tokenizer->beginning(); !own.empty())
+    log::warn(
+        "{} was prepared by an older redline, without {} before each document, which {} puts before a text; it is read "
+        "as it is, and so are prompts: prepare it again to have it, or set data.bos=none to say that it is meant so",
+        path, tokenizer->written(own.back()), tokenizer->name());
+}
+
 // Ready-made tokens; or text as bytes, with random access, unless anything about it asks for documents to be found and
 // tokenized. `name` is the tokenizer that the one asked for comes to.
 std::unique_ptr<Corpus> open_files(Entries entries, const std::string& name, const Wanted& wanted,
                                    const ReadOptions& read) {
   const auto& [key, part, evaluation] = wanted;
   const std::vector<std::string> names = names_of(entries.paths);
+  const bool prepared = std::ranges::any_of(entries.paths, [](const DataPath& p) { return p.prepared.has_value(); });
+  for (const DataPath& entry : entries.paths)
+    if (entry.prepared) check_prepared_beginning(*entry.prepared, read.bos, evaluation);
   if (auto source = open_token_files(std::move(entries.paths), {.key = key,
                                                                 .part = part,
                                                                 .evaluation = evaluation,
                                                                 .seed = read.seed,
                                                                 .tokenizer = name,
                                                                 .type = read.token_type,
-                                                                .vocabulary = read.vocabulary}))
+                                                                .vocabulary = read.vocabulary})) {
+    if (!prepared && read.bos == "always" && source->beginning().value_or(std::vector<std::int32_t>()).empty())
+      fail_user("data.bos is always, but {} ({}) are tokens already, and stay as they are; leave data.bos at auto", key,
+                source->name());
     return source;
+  }
   const bool has_stream = needs_stream(names, key);
-  if (!has_stream && (name.empty() || name == "bytes") && read.input.separator.empty())
+  if (!has_stream && (name.empty() || name == "bytes") && read.input.separator.empty()) {
+    document_marks(*open_tokenizer("bytes", key), read.bos, "data.bos");  // which "bytes" may not have
     return open_text(names, key, part, read.seed, entries.asked == "bytes");
+  }
   if (has_stream && name.empty())
     fail_user(
         "{}: .jsonl, .parquet and compressed files need a tokenizer; set data.tokenizer (a tokenizer.json, or "
@@ -101,7 +132,8 @@ std::unique_ptr<Corpus> open_files(Entries entries, const std::string& name, con
                       .part = part,
                       .seed = static_cast<std::uint64_t>(read.seed),
                       .skip_bad = read.skip_bad,
-                      .chat = chat});
+                      .chat = chat,
+                      .bos = read.bos});
 }
 
 // Training and held-out documents that are generated differ by their seed or their part. Null: the entries are files.
@@ -136,7 +168,7 @@ void require_conversations(const std::string& chat, const std::vector<DataPath>&
   if (std::ranges::none_of(train, has_some))
     fail_user(
         "data.chat is \"{}\", but data.train has neither .jsonl files nor data prepared with --chat, so that there are "
-        "no conversations; name some, or leave data.chat at none",
+        "no conversations (those in Parquet are to be written as .jsonl); name some, or leave data.chat at none",
         chat);
 }
 
@@ -246,6 +278,8 @@ std::unique_ptr<Corpus> open_train(const CorpusOptions& options, const std::vect
   std::vector<Mixture::Part> parts;
   for (std::size_t i = 0; i < entries.size(); ++i)
     parts.push_back({names[i], options.weights[i], open_entries(std::move(entries[i]), of_entry[i], options.read)});
+  for (const Mixture::Part& a : parts)
+    for (const Mixture::Part& b : parts) require_same_beginning(*a.corpus, a.name, *b.corpus, b.name);
   return std::make_unique<Mixture>(std::move(parts), speaks);
 }
 

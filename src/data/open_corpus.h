@@ -18,6 +18,7 @@ namespace redline::data {
 // How the documents of an entry are read or made.
 struct ReadOptions {
   std::string chat = "none";   // none | auto | chatml | llama3
+  std::string bos = "auto";    // none | auto | always: the token before a document
   InputFormat input = {};      // of text files and .jsonl
   bool skip_bad = false;       // malformed documents of a stream are skipped with a warning
   std::int64_t documents = 0;  // of "ping"; 0: endless

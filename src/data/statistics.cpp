@@ -67,15 +67,16 @@ LengthSurvey survey_source(const DocumentSource& source, const SurveyOptions& op
 // of its own, caches and all.
 class Tokenizing {
  public:
-  Tokenizing(const TextInput& input, const Tokenizer& tokenizer, const Chat* chat, ThreadPool& pool)
+  Tokenizing(const TextInput& input, const Tokenizer& tokenizer, const DocumentMarks& marks, const Chat* chat,
+             ThreadPool& pool)
       : input_(input), pool_(pool) {
     for (int t = 0; t < pool.threads(); ++t)
-      encoders_.push_back(std::make_unique<DocumentEncoder>(tokenizer, tokenizer.end_token(), chat));
+      encoders_.push_back(std::make_unique<DocumentEncoder>(tokenizer, marks, chat));
   }
 
   // `wanted(n)`: whether the document with that number, counted from the first block's first, is to be tokenized.
   template <class Wanted>
-  void append_lengths(const std::vector<TextBlock>& blocks, const Wanted& wanted, std::vector<std::int64_t>& lengths) {
+  void append_lengths(std::vector<TextBlock>& blocks, const Wanted& wanted, std::vector<std::int64_t>& lengths) {
     std::vector<std::vector<std::int64_t>> found(blocks.size());
     std::vector<std::int64_t> first(blocks.size());
     for (std::size_t b = 1; b < blocks.size(); ++b) first[b] = first[b - 1] + blocks[b - 1].documents();
@@ -131,7 +132,8 @@ LengthSurvey survey_stream(const CorpusOptions& corpus, const SurveyOptions& opt
     survey.exact = static_cast<std::int64_t>(chosen.size()) == population;
   }
 
-  Tokenizing tokenizing(input, *tokenizer, chat.get(), pool);
+  const DocumentMarks marks = document_marks(*tokenizer, corpus.read.bos, "data.bos");
+  Tokenizing tokenizing(input, *tokenizer, marks, chat.get(), pool);
   std::vector<TextBlock> blocks;
   std::int64_t before = 0;
   for (bool more = true; more;) {
@@ -141,10 +143,12 @@ LengthSurvey survey_stream(const CorpusOptions& corpus, const SurveyOptions& opt
       more = input.next(block, kTextBlockBytes, kTextBlockDocuments);
       if (more) blocks.push_back(std::move(block));
     }
+    std::int64_t documents = 0;
+    for (const TextBlock& block : blocks) documents += block.documents();
     tokenizing.append_lengths(
         blocks, [&](std::int64_t n) { return survey.exact || std::ranges::binary_search(chosen, before + n); },
         survey.lengths);
-    for (const TextBlock& block : blocks) before += block.documents();
+    before += documents;
     report("tokenizing", input.bytes_read(), input.bytes_on_disk());
   }
   survey.documents = before;

@@ -24,12 +24,15 @@ namespace redline::data {
 namespace {
 
 constexpr std::int64_t kHeldOutEvery = 64;
-constexpr int kOffsetBits = 40;  // a terabyte a file, and eight million files
+constexpr std::size_t kLongText = std::size_t{1} << 22;  // bytes; what is longer is not held twice
+constexpr int kOffsetBits = 40;                          // a terabyte a file, and eight million files
 constexpr std::int64_t kMostFiles = std::int64_t{1} << (62 - kOffsetBits);
 
 std::int64_t id_of(std::int64_t file, std::int64_t offset) { return file << kOffsetBits | offset; }
 std::int64_t file_of(std::int64_t id) { return id >> kOffsetBits; }
 std::int64_t offset_of(std::int64_t id) { return id & ((std::int64_t{1} << kOffsetBits) - 1); }
+
+DocumentMarks marks_of(const StreamSettings& s) { return document_marks(*s.tokenizer, s.bos, "data.bos"); }
 
 bool is_last_of_some(std::int64_t ordinal) { return ordinal % kHeldOutEvery == kHeldOutEvery - 1; }
 
@@ -178,23 +181,23 @@ class StreamFeed final : public Feed {
   class Maker final : public ChunkMaker {
    public:
     explicit Maker(const StreamFeed& feed)
-        : feed_(feed),
-          encoder_(*feed.settings_.tokenizer, feed.settings_.tokenizer->end_token(), feed.settings_.chat.get()) {}
+        : feed_(feed), encoder_(*feed.settings_.tokenizer, marks_of(feed.settings_), feed.settings_.chat.get()) {}
 
     // A window may hold many chunks: the text is not kept with the tokens.
     void make(Chunk& chunk) override {
-      const TextBlock block = std::exchange(chunk.raw, {});
+      TextBlock block = std::exchange(chunk.raw, {});
       for (std::int64_t i = 0; i < block.documents(); ++i) {
         if (!is_of(feed_.settings_, chunk.ordinal + i)) continue;
         const auto from = static_cast<std::int64_t>(chunk.tokens.size());
+        const std::int64_t id = id_of(block.file, block.place(i));
         encode(block, i, chunk.tokens);
-        chunk.cut_document(id_of(block.file, block.place(i)), chunk.ordinal + i, from, feed_.options_.cut);
+        chunk.cut_document(id, chunk.ordinal + i, from, feed_.options_.cut);
       }
     }
 
     // Adds to `tokens`: nothing for a document without text, else its tokens and what closes a document, or the part of
     // them that is wanted.
-    void encode(const TextBlock& block, std::int64_t document, std::vector<std::int32_t>& tokens) {
+    void encode(TextBlock& block, std::int64_t document, std::vector<std::int32_t>& tokens) {
       const std::size_t from = tokens.size();
       try {
         encoder_.append(feed_.input_, block, document, tokens);
@@ -265,9 +268,11 @@ class Stream final : public Corpus {
 
   std::string name() const override {
     const HeldOutDocuments& held_out = settings_.held_out;
-    return fmt::format("{}, tokenized by {} as they are read{}{}", counted(files_.size(), "file"),
+    const std::vector<std::int32_t> begin = beginning().value_or(std::vector<std::int32_t>());
+    return fmt::format("{}, tokenized by {} as they are read{}{}{}", counted(files_.size(), "file"),
                        settings_.tokenizer->name(),
                        settings_.chat ? fmt::format(" ({}, of which answers are learned)", settings_.chat->name()) : "",
+                       begin.empty() ? "" : ", each document after " + settings_.tokenizer->written(begin.back()),
                        !held_out.only || settings_.part != Part::training ? ""
                        : held_out.parted                                  ? ", the end of the one document held out"
                                                                           : ", the last document held out");
@@ -285,6 +290,9 @@ class Stream final : public Corpus {
   std::optional<std::int32_t> end_token() const override {
     return settings_.chat ? settings_.chat->end_token() : settings_.tokenizer->end_token();
   }
+  std::optional<std::vector<std::int32_t>> beginning() const override {
+    return beginning_of(marks_of(settings_), settings_.chat.get(), settings_.bos);
+  }
   bool masked() const override { return settings_.chat != nullptr; }
   std::optional<std::vector<std::int32_t>> bytes_of_ids() const override {
     return data::bytes_of_ids(*settings_.tokenizer, end_token());
@@ -299,6 +307,9 @@ class Stream final : public Corpus {
     number(hash64(settings_.format.separator));
     number(static_cast<std::uint64_t>(settings_.part));
     if (settings_.chat) number(settings_.chat->fingerprint());
+    const DocumentMarks marks = marks_of(settings_);  // without any it is the number that it always was
+    for (const auto* begin : {&marks.begin, &marks.begin_conversation})
+      if (!begin->empty()) number(hash64(std::as_bytes(std::span(*begin))));
     for (const Path& path : files_) {
       const MappedFile file(path);
       hash_sampled(hasher, file.bytes(), files_.size());
@@ -362,6 +373,7 @@ HeldOutDocuments find_held_out(const StreamSettings& s) {
 }  // namespace
 
 std::unique_ptr<Corpus> open_stream(StreamSettings settings) {
+  marks_of(settings);  // a token that there is none of is told now
   if (!settings.skip_bad) TextInput(settings.paths, settings.format, settings.key).check_files();
   if (settings.part != Part::all) settings.held_out = find_held_out(settings);
   return std::make_unique<Stream>(std::move(settings));
@@ -374,22 +386,54 @@ bool needs_stream(const std::vector<std::string>& paths, const std::string& key)
   });
 }
 
-DocumentEncoder::DocumentEncoder(const Tokenizer& tokenizer, std::optional<std::int32_t> end_token, const Chat* chat)
-    : encoder_(tokenizer.encoder()), end_(end_token) {
-  if (chat) chat_.emplace(*chat, *encoder_);
+std::optional<std::vector<std::int32_t>> beginning_of(const DocumentMarks& marks, const Chat* chat,
+                                                      std::string_view bos) {
+  if (!chat || !chat->beginning()) return marks.begin;
+  if (bos == "none" && chat->beginning() != marks.begin) return {};
+  return marks.begin_conversation.empty() ? chat->beginning() : marks.begin_conversation;
+}
+
+DocumentEncoder::DocumentEncoder(const Tokenizer& tokenizer, DocumentMarks marks, const Chat* chat)
+    : bytewise_(tokenizer.bytewise()), encoder_(tokenizer.encoder()), marks_(std::move(marks)) {
+  if (chat) chat_.emplace(*chat, marks_, *encoder_);
 }
 
 // Plain text or a conversation, whichever the document is.
-std::int64_t DocumentEncoder::append(const TextInput& input, const TextBlock& block, std::int64_t document,
-                                     std::vector<std::int32_t>& tokens) {
-  if (!chat_) {
+std::int64_t DocumentEncoder::append(const TextInput& input, TextBlock& block, std::int64_t document,
+                                     std::vector<std::int32_t>& tokens, const Drain& drain) {
+  if (!chat_)
     input.parse(block, document, conversation_.text);
-  } else {
+  else
     input.parse(block, document, conversation_);
-    if (conversation_.kind != Conversation::Kind::text) return chat_->append(conversation_, tokens);
+  const bool large = block.bytes.size() > kLongText;
+  if (large && block.documents() == 1) {
+    block.bytes = std::string();
+    block.ends.clear();
   }
-  append_document(*encoder_, conversation_.text, end_, tokens);
-  return static_cast<std::int64_t>(conversation_.text.size());
+  auto bytes = static_cast<std::int64_t>(conversation_.text.size());
+  if (chat_ && conversation_.kind != Conversation::Kind::text)
+    bytes = chat_->append(conversation_, tokens);
+  else
+    append_text(tokens, drain);
+  if (large) conversation_ = {};
+  return bytes;
+}
+
+// A vector that grows by doubling would copy the tokens of a long text with both copies in memory.
+void DocumentEncoder::append_text(std::vector<std::int32_t>& tokens, const Drain& drain) {
+  const std::string_view text = conversation_.text;
+  if (text.size() <= kLongText) {
+    append_document(*encoder_, text, marks_, tokens);
+  } else if (!bytewise_ || !drain) {
+    tokens.reserve(tokens.size() + text.size() / (bytewise_ ? 1 : 2) + 16);
+    append_document(*encoder_, text, marks_, tokens);
+  } else {  // such a tokenizer has no token that begins a text
+    for (std::size_t at = 0; at < text.size(); at += kLongText) {
+      encoder_->append(text.substr(at, kLongText), tokens);
+      drain(tokens);
+    }
+    if (marks_.end) tokens.push_back(*marks_.end);
+  }
 }
 
 }  // namespace redline::data

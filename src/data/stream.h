@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -35,6 +36,7 @@ struct StreamSettings {
   std::uint64_t seed = 0;
   bool skip_bad = false;  // malformed documents, and the rest of a broken archive, are skipped with a warning
   std::shared_ptr<const Chat> chat = nullptr;  // lines of JSON may be conversations; null: all documents are plain
+  std::string bos = "auto";                    // data.bos
 };
 
 // A document's id tells its file and the offset of its first byte there, or its row.
@@ -43,21 +45,34 @@ std::unique_ptr<Corpus> open_stream(StreamSettings settings);
 // Whether any of these files can only be read as a stream: .jsonl, Parquet, or compressed.
 bool needs_stream(const std::vector<std::string>& paths, const std::string& key);
 
+// How the documents begin that an encoder with these marks writes, where all of them begin alike. A template may begin
+// messages with a token that plain text does not get: then nothing is known.
+std::optional<std::vector<std::int32_t>> beginning_of(const DocumentMarks& marks, const Chat* chat,
+                                                      std::string_view bos);
+
 // Turns a document of the input into tokens, for streams, for preparing and for counting lengths. It works for one
 // thread; tokenizer and chat outlive it.
 class DocumentEncoder {
  public:
-  // `end_token` closes plain documents. `chat`: how conversations are written; null: every document is plain.
-  DocumentEncoder(const Tokenizer& tokenizer, std::optional<std::int32_t> end_token, const Chat* chat);
+  // `chat`: how conversations are written; null: every document is plain.
+  DocumentEncoder(const Tokenizer& tokenizer, DocumentMarks marks, const Chat* chat);
+
+  // Takes tokens that are final away from the end of the vector.
+  using Drain = std::function<void(std::vector<std::int32_t>& tokens)>;
 
   // Adds the document's tokens, nothing where it has no text, and returns its bytes of text. Throws what
-  // TextInput::parse() does, and NoTemplate; then nothing was added.
-  std::int64_t append(const TextInput& input, const TextBlock& block, std::int64_t document,
-                      std::vector<std::int32_t>& tokens);
+  // TextInput::parse() does, and NoTemplate; then nothing was added. A block of one long document is emptied once that
+  // is parsed. `drain` is called after each part of a long text whose tokens do not depend on what follows, so that
+  // they are not all held.
+  std::int64_t append(const TextInput& input, TextBlock& block, std::int64_t document,
+                      std::vector<std::int32_t>& tokens, const Drain& drain = {});
 
  private:
+  void append_text(std::vector<std::int32_t>& tokens, const Drain& drain);
+
+  bool bytewise_;
   std::unique_ptr<Encoder> encoder_;
-  std::optional<std::int32_t> end_;
+  DocumentMarks marks_;
   std::optional<ChatEncoder> chat_;
   Conversation conversation_;
 };

@@ -134,6 +134,7 @@ class Text final : public DocumentSource {
   }
   std::vector<std::int32_t> encode(const std::string& text) const override { return text_vocabulary().encode(text); }
   std::optional<std::int32_t> end_token() const override { return kEndOfDocument; }
+  std::optional<std::vector<std::int32_t>> beginning() const override { return std::vector<std::int32_t>(); }
   std::optional<std::vector<std::int32_t>> bytes_of_ids() const override {
     return data::bytes_of_ids(*open_tokenizer("bytes", "data"));
   }

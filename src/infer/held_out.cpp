@@ -52,6 +52,10 @@ config::Config config_of(const Checkpoint& checkpoint, const HeldOutRequest& req
                        tokenizer.tokenizer->name() == "bytes";
     const auto streams = [](const std::vector<std::string>& paths) { return data::needs_stream(paths, "--data"); };
     if (!plain || std::ranges::any_of(paths_of(request.data), streams)) c.data.tokenizer = tokenizer.name;
+    // Documents begin as the model knows it, whatever the tokenizer that was given says.
+    if (tokenizer.tokenizer &&
+        tokenizer.beginning != data::document_marks(*tokenizer.tokenizer, c.data.bos, "data.bos").begin)
+      c.data.bos = tokenizer.beginning.empty() ? "none" : "always";
   } else if (tokenizer.tokenizer) {
     c.data.tokenizer = tokenizer.name;
   }
@@ -74,6 +78,25 @@ void refuse_other_tokenizer(const HeldOutRequest& request, const Checkpoint& che
   }
 }
 
+// Nor would it tell that documents begin otherwise than the model knows it. Older folders do not say how theirs begin:
+// without a token for it.
+void refuse_other_beginning(const HeldOutRequest& request, const Checkpoint& checkpoint, const ModelTokenizer& model) {
+  for (const std::string& entry : request.data) {
+    const std::string folder = data::named_path(entry).path;
+    if (!data::is_prepared_folder(folder)) continue;
+    const data::PreparedFolder prepared = data::read_prepared_folder(folder, "--data");
+    const auto begin = prepared.beginning();
+    if (!begin || *begin == model.beginning) continue;
+    const std::string problem = fmt::format(
+        "--data {} was prepared {} the token that begins a text, and the model of {} was trained {} it; prepare it "
+        "again with --bos {}",
+        folder, begin->empty() ? "without" : "with", checkpoint.folder.string(), begin->empty() ? "with" : "without",
+        begin->empty() ? "always" : "none");
+    if (prepared.manifest.beginning) fail_user("{}", problem);
+    log::warn("{}", problem);
+  }
+}
+
 // The model's, where --data needs one or may be of another.
 ModelTokenizer tokenizer_for(const Checkpoint& checkpoint, const HeldOutRequest& request) {
   if (request.generated()) return {};
@@ -89,6 +112,7 @@ ModelTokenizer tokenizer_for(const Checkpoint& checkpoint, const HeldOutRequest&
   const ModelTokenizer found = text ? require_tokenizer(files, checkpoint, request.tokenizer)
                                     : tokenizer_of(files, checkpoint, request.tokenizer);
   if (found.tokenizer) refuse_other_tokenizer(request, checkpoint, *found.tokenizer);
+  if (found.tokenizer) refuse_other_beginning(request, checkpoint, found);
   return found;
 }
 
@@ -113,8 +137,19 @@ void warn_of_training_data(const Checkpoint& checkpoint, const data::Corpus& cor
               shared.size() > 1 ? "are" : "is", checkpoint.folder.string());
 }
 
+// Files of other programs do not say how documents begin, and are looked at.
+void tell_other_beginning(const data::HeldOutSet& set, const data::Corpus& corpus, const ModelTokenizer& model) {
+  const auto begin = corpus.beginning();
+  const bool prepared = std::ranges::any_of(set.corpus.eval, [](const auto& p) { return data::is_prepared_folder(p); });
+  if (!model.tokenizer || prepared || corpus.masked() || !begin || *begin == model.beginning) return;
+  log::warn(
+      "the documents of {} begin {} the token that begins a text, and the model was trained {} it; they are read "
+      "as they are",
+      corpus.name(), begin->empty() ? "without" : "with", begin->empty() ? "with" : "without");
+}
+
 std::vector<Opened> open_sets(const Checkpoint& checkpoint, const HeldOutRequest& request, const config::Config& c,
-                              bool leads) {
+                              const ModelTokenizer& tokenizer, bool leads) {
   std::vector<Opened> sets;
   data::CorpusOptions options = data::corpus_options(c.data);
   options.read.vocabulary = checkpoint.model.vocab;
@@ -127,6 +162,7 @@ std::vector<Opened> open_sets(const Checkpoint& checkpoint, const HeldOutRequest
           "{}: the model's vocabulary of {} is smaller than that of the data ({}), {}; give data of its own tokenizer",
           checkpoint.folder.string(), checkpoint.model.vocab, corpus->name(), corpus->vocabulary());
     if (!request.data.empty() && checkpoint.run && leads) warn_of_training_data(checkpoint, *corpus);
+    if (leads) tell_other_beginning(set, *corpus, tokenizer);
     std::int64_t batches = request.batches;
     if (batches < 0) batches = request.data.empty() || corpus->endless() ? c.train.eval_batches : 0;
     if (batches == 0 && corpus->endless()) fail_user("--batches 0: {} never ends; give a number", corpus->name());
@@ -143,8 +179,9 @@ std::vector<HeldOutResult> evaluate_held_out(const Checkpoint& checkpoint, const
   if (!checkpoint.run && request.data.empty())
     fail_user("redline eval needs --data FILES: {} is of no run, so that it has no held-out data of its own",
               checkpoint.folder.string());
-  const config::Config c = config_of(checkpoint, request, tokenizer_for(checkpoint, request));
-  std::vector<Opened> sets = open_sets(checkpoint, request, c, !ranks || ranks->rank() == 0);
+  const ModelTokenizer tokenizer = tokenizer_for(checkpoint, request);
+  const config::Config c = config_of(checkpoint, request, tokenizer);
+  std::vector<Opened> sets = open_sets(checkpoint, request, c, tokenizer, !ranks || ranks->rank() == 0);
 
   const auto device = device::open_device(request.device);
   model::LoweringOptions lowering = model::lowering_options(c, device->kind());

@@ -181,27 +181,30 @@ struct Tokens {
 Tokens tokens_of(FileSystem& files, const Checkpoint& c, const std::string& given) {
   Tokens tokens;
   bool made = false;
+  ModelTokenizer found;
   if (given.empty() && data::holds_tokenizer(files, c.folder)) {
     tokens.files = data::tokenizer_files(files, c.folder.string());
     try {
-      tokens.tokenizer = tokenizer_of(files, c, {}).tokenizer;
+      found = tokenizer_of(files, c, {});
     } catch (const UserError& e) {
       tokens.note = fmt::format("the tokenizer's files are copied, but redline cannot read them: {}", e.what());
     }
   } else {
-    const ModelTokenizer found = tokenizer_of(files, c, given);
-    tokens.tokenizer = found.tokenizer;
+    found = tokenizer_of(files, c, given);
     tokens.note = found.why_none;
     if (found.tokenizer) tokens.files = data::tokenizer_files(files, found.name);
     made = data::built_in_tokenizer(found.name) != nullptr;
   }
   if (!made)
     for (const auto& [name, text] : tokens.files) tokens.copied.push_back(name);
+  tokens.tokenizer = found.tokenizer;
   if (tokens.tokenizer) data::require_fits(*tokens.tokenizer, c.model.vocab, c.folder.string());
   if (!tokens.files.empty() && !tokens.files.contains("tokenizer_config.json"))
     data::describe_use(
         tokens.files, tokens.tokenizer.get(),
         {tokens.tokenizer ? tokens.tokenizer->end_token() : std::nullopt, c.model.pad_token, c.max_positions});
+  // The files beside a checkpoint, or those that were given, may be silent about what a run did.
+  if (c.run && found.tokenizer) data::describe_beginning(tokens.files, *found.tokenizer, found.beginning);
   return tokens;
 }
 

@@ -37,6 +37,12 @@ ModelTokenizer own_tokenizer(FileSystem& files, const Checkpoint& c) {
   return {{}, nullptr, fmt::format("{}: the tokens that the model was trained on stand for no known text", folder)};
 }
 
+// A run says it in its settings; with "auto" its checkpoints keep, beside their tokenizer, what it came to, as any
+// Hugging Face folder does.
+std::vector<std::int32_t> beginning_of(const Checkpoint& c, const data::Tokenizer& tokenizer) {
+  return data::document_marks(tokenizer, c.run ? c.run->data.bos : "auto", "data.bos").begin;
+}
+
 }  // namespace
 
 Checkpoint open_checkpoint(FileSystem& files, const Path& argument) {
@@ -84,8 +90,13 @@ std::unique_ptr<model::Engine> load_engine(const Checkpoint& checkpoint, const m
 }
 
 ModelTokenizer tokenizer_of(FileSystem& files, const Checkpoint& c, const std::string& given) {
-  if (given.empty()) return own_tokenizer(files, c);
+  if (given.empty()) {
+    ModelTokenizer found = own_tokenizer(files, c);
+    if (found.tokenizer) found.beginning = beginning_of(c, *found.tokenizer);
+    return found;
+  }
   ModelTokenizer named = open_named(given, "--tokenizer"), own;
+  named.beginning = beginning_of(c, *named.tokenizer);
   try {
     own = own_tokenizer(files, c);
   } catch (const UserError& e) {  // that is what it is given for
@@ -99,6 +110,7 @@ ModelTokenizer tokenizer_of(FileSystem& files, const Checkpoint& c, const std::s
         "--tokenizer {}: the model of {} was trained with another one ({}), and ids of this one stand for other text "
         "there; leave --tokenizer out",
         given, c.folder.string(), own.tokenizer->name());
+  if (own.tokenizer) named.beginning = beginning_of(c, *own.tokenizer);
   return named;
 }
 

@@ -51,6 +51,7 @@ struct ModelTokenizer {
   std::string name;                                  // as data::open_tokenizer() takes it
   std::shared_ptr<const data::Tokenizer> tokenizer;  // null: the model has none
   std::string why_none;
+  std::vector<std::int32_t> beginning = {};  // what the model saw before every text
 };
 
 // Looks in the checkpoint's folder, then in its run's and in the run's data, for checkpoints that were saved without a

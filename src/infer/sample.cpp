@@ -67,8 +67,10 @@ model::Generated sample(const Checkpoint& checkpoint, std::span<const std::int32
 }
 
 Vocabulary::Vocabulary(FileSystem& files, const Checkpoint& checkpoint, const std::string& given)
-    : model_vocab_(checkpoint.model.vocab), tokenizer_(require_tokenizer(files, checkpoint, given).tokenizer) {
-  if (!checkpoint.run) beginning_ = tokenizer_->beginning();
+    : model_vocab_(checkpoint.model.vocab) {
+  ModelTokenizer found = require_tokenizer(files, checkpoint, given);
+  tokenizer_ = std::move(found.tokenizer);
+  beginning_ = std::move(found.beginning);
   add_end_tokens(files, checkpoint.folder / "generation_config.json", model_vocab_, end_tokens_);
   if (end_tokens_.empty()) add_end_tokens(files, checkpoint.folder / "config.json", model_vocab_, end_tokens_);
   if (const auto end = tokenizer_->end_token()) end_tokens_.push_back(*end);
@@ -76,9 +78,7 @@ Vocabulary::Vocabulary(FileSystem& files, const Checkpoint& checkpoint, const st
 
 std::vector<std::int32_t> Vocabulary::encode(const std::string& text) const {
   std::vector<std::int32_t> tokens = tokenizer_->encode(text);
-  const bool begins =
-      tokens.size() >= beginning_.size() && std::equal(beginning_.begin(), beginning_.end(), tokens.begin());
-  if (!begins) tokens.insert(tokens.begin(), beginning_.begin(), beginning_.end());
+  data::begin_with(beginning_, 0, tokens);
   for (const std::int32_t t : tokens)
     if (t >= model_vocab_)
       fail_user("the prompt has a token {}, outside the model's vocabulary of {}", t, model_vocab_);

@@ -36,9 +36,8 @@ class Vocabulary {
  public:
   // A UserError where there is no tokenizer, or where it has more tokens than the model.
   Vocabulary(FileSystem& files, const Checkpoint& checkpoint, const std::string& given = {});
-  // In a Hugging Face folder, puts the tokenizer's first tokens before a text that does not begin with them: such a
-  // model has seen no text without them. A run of ours has seen none with them. A token that the model does not know is
-  // a UserError.
+  // Puts before a text what the model saw before every text (ModelTokenizer::beginning), unless it begins so. A token
+  // that the model does not know is a UserError.
   std::vector<std::int32_t> encode(const std::string& text) const;
   std::string decode(std::span<const std::int32_t> tokens) const;
   // The tokens that end a text: the tokenizer's own, and the ones that generation_config.json or config.json name.

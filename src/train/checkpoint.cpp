@@ -203,13 +203,14 @@ std::string checkpoints_in_words(std::int64_t bytes_of_one, std::int64_t kept) {
 }
 
 RunTokens run_tokens(FileSystem& files, const config::Config& config, const data::Corpus& documents) {
-  RunTokens tokens{documents.end_token(), {}};
+  RunTokens tokens{documents.end_token(), documents.beginning().value_or(std::vector<std::int32_t>()), {}};
   const std::optional<std::string> name = data::data_tokenizer(data::corpus_options(config.data));
   if (!name) return tokens;
   const auto tokenizer = data::open_tokenizer(*name, "data.tokenizer");
   tokens.files = data::tokenizer_files(files, *name);
   data::describe_use(tokens.files, tokenizer.get(),
-                     {tokens.end, config.model.pad_token, std::max(config.model.max_positions, config.train.seq_len)});
+                     {tokens.end, config.model.pad_token, std::max(config.model.max_positions, config.train.seq_len),
+                      documents.beginning()});
   if (config.data.chat == "chatml" || config.data.chat == "llama3")  // so that others ask the model as it was taught
     data::keep_chat_template(tokens.files,
                              config.data.chat == "chatml" ? data::chatml_template() : data::llama3_template());
@@ -222,6 +223,7 @@ CheckpointContent checkpoint_content(const model::Engine& engine, const config::
   content.step = state.step;
   model::HfDetails details{.max_positions = std::max(config.model.max_positions, config.train.seq_len)};
   if (tokens.end) details.eos = *tokens.end;
+  if (!tokens.beginning.empty()) details.bos = tokens.beginning.back();
   content.texts = {{"config.json", model::hf_config(config.model, details).dump(2) + "\n"},
                    {"generation_config.json", model::hf_generation(config.model, details).dump(2) + "\n"},
                    {"config.toml", config::dump(config)},

@@ -39,8 +39,9 @@ std::string checkpoints_in_words(std::int64_t bytes_of_one, std::int64_t kept);
 
 // The tokenizer files that a run keeps in its folder and in every checkpoint.
 struct RunTokens {
-  std::optional<std::int32_t> end;  // closes a document
-  data::TokenizerFiles files;       // empty where the tokens stand for no known text
+  std::optional<std::int32_t> end;      // closes a document
+  std::vector<std::int32_t> beginning;  // of every document
+  data::TokenizerFiles files;           // empty where the tokens stand for no known text
 };
 
 // Reads the files for the run's documents, once at its beginning, so that checkpoints have them whatever becomes of the

@@ -91,6 +91,7 @@ Samples::Samples(const config::Config& config, const data::Corpus& held_out) : c
   const std::int64_t most = std::min(model::kSamplePromptTokens, t.seq_len);
   for (const std::string& prompt : t.sample_prompts) {
     prompts_.push_back(corpus_.encode(prompt));
+    if (const auto begin = corpus_.beginning()) data::begin_with(*begin, 0, prompts_.back());
     const auto tokens = static_cast<std::int64_t>(prompts_.back().size());
     if (tokens < 1 || tokens > most)
       fail_user("{}train.sample_prompts: \"{}\" has {}; a prompt has from 1 to {}",

@@ -157,9 +157,11 @@ CountedEpoch RunData::count() const {
 void RunData::require_vocabulary() const {
   std::vector<const data::Corpus*> corpora = held_out_.corpora();
   corpora.insert(corpora.begin(), &loader_.corpus());
-  for (const data::Corpus* corpus : corpora)
+  for (const data::Corpus* corpus : corpora) {
     data::require_vocabulary(*corpus, session_.config.model.vocab,
                              session_.config.origins.prefix({"model.vocab", "data.train", "data.eval"}));
+    data::require_same_beginning(loader_.corpus(), "data.train", *corpus, "data.eval");
+  }
 }
 
 void RunData::watch_held_out() {

@@ -299,6 +299,63 @@ TEST_F(HfFolders, ACheckpointIsReadWithTheTokenizerItWasTrainedWith) {
   EXPECT_EQ(io::read_json(real_files(), folder_ / "found/config.json")["eos_token_id"], *end);
 }
 
+// Training, evaluation and sampling put the same token before a text, in a run, in its export, and in a run without.
+TEST_F(HfFolders, ARunAndItsExportBeginTextsAsTheirDocumentsDid) {
+  const std::string lines = R"({"text": "a few words"})"
+                            "\n"
+                            R"({"text": "and a second text"})"
+                            "\n";
+  write("words.jsonl", lines);
+  std::filesystem::create_directory(folder_ / "llama");
+  must({"tokenizer", "train", "--vocab-size", "270", "--special", "<|endoftext|>", "--special", "<|begin_of_text|>",
+        "--out", "llama/tokenizer.json", "words.jsonl"});
+  const Path path = folder_ / "llama/tokenizer.json";
+  io::Json json = io::read_json(real_files(), path);
+  const int begin = json["added_tokens"][1]["id"];
+  json["post_processor"] = {
+      {"type", "TemplateProcessing"},
+      {"single", {{{"SpecialToken", {{"id", "<b>"}, {"type_id", 0}}}}, {{"Sequence", {{"id", "A"}, {"type_id", 0}}}}}},
+      {"pair", io::Json::array()},
+      {"special_tokens", {{"<b>", {{"id", "<b>"}, {"ids", {begin}}, {"tokens", {"<|begin_of_text|>"}}}}}}};
+  real_files().replace(path, json.dump());
+
+  struct Seen {
+    io::Json prompt, eval_tokens, sampled;
+  };
+  const auto seen = [&](const std::string& model) {
+    const Words on = {"--checkpoint", model, "--device", "cpu", "--json"};
+    const io::Json sample =
+        io::parse_json(must(words_of("sample --prompt few --tokens 4 --temperature 0") + on).out, "stdout");
+    const io::Json eval = io::parse_json(must(words_of("eval --data words.jsonl") + on).out, "stdout");
+    return Seen{sample["prefill"]["tokens"], eval["tokens"], sample["tokens"]};
+  };
+  Seen with, without;
+  for (const std::string bos : {"auto", "none"}) {
+    ASSERT_EQ(train({"model.layers=1", "model.hidden=16", "model.heads=2", "model.kv_heads=1", "model.head_dim=8",
+                     "model.ffn=16", "model.vocab=300", "train.max_steps=1", "data.train=words.jsonl",
+                     "data.eval=words.jsonl", "data.tokenizer=llama", "data.bos=" + bos, "--out", bos})
+                  .status,
+              0);
+    must({"export", "--checkpoint", bos, "--out", bos + "-out"});
+    const Seen run = seen(bos), out = seen(bos + "-out");
+    EXPECT_EQ(run.prompt, out.prompt) << bos;
+    EXPECT_EQ(run.eval_tokens, out.eval_tokens) << bos;
+    EXPECT_EQ(run.sampled, out.sampled) << bos;
+    const io::Json use = io::read_json(real_files(), folder_ / (bos + "-out") / "tokenizer_config.json");
+    EXPECT_EQ(use["add_bos_token"], bos == "auto");
+    (bos == "auto" ? with : without) = run;
+  }
+  EXPECT_EQ(with.prompt, without.prompt.get<int>() + 1);
+  EXPECT_EQ(with.eval_tokens, without.eval_tokens.get<int>() + 2) << "one a document";
+  EXPECT_EQ(io::read_json(real_files(), folder_ / "auto-out/config.json")["bos_token_id"], begin);
+
+  // Prepared data of the other kind are refused.
+  must({"data", "prepare", "--tokenizer", "llama", "--bos", "none", "--out", "bare", "words.jsonl"});
+  expect_bad_input(words_of("eval --checkpoint auto --data bare --device cpu"),
+                   {"bare", "begins a text", "--bos always"});
+  must(words_of("eval --checkpoint none --data bare --device cpu"));
+}
+
 // Tokens of another program that brought no tokenizer are not bytes.
 TEST_F(HfFolders, TokensWithoutATokenizerStandForNoText) {
   write("a.bin", std::string(4096, '\1'));

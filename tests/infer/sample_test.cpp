@@ -98,7 +98,7 @@ TEST(Vocabulary, KnowsBytesAndRefusesTokensOutsideTheModel) {
   EXPECT_GT(Vocabulary(real_files(), checkpoint, "ping").encode("<begin>")[0], 256);
 }
 
-// transformers gives such a model no text without its beginning; a run of ours has seen documents without it.
+// A run and a folder alike: what the tokenizer puts before a text, unless the run has seen documents without it.
 TEST(Vocabulary, APromptBeginsAsTheFoldersTokenizerSays) {
   const TempFolder temp;
   const Path gpt2 = fixture("tokenizers/gpt2.tokenizer.json");
@@ -115,9 +115,20 @@ TEST(Vocabulary, APromptBeginsAsTheFoldersTokenizerSays) {
   const std::vector<std::int32_t> tokens = vocabulary.encode("a text");
   EXPECT_EQ(tokens.front(), 500);
   EXPECT_EQ(vocabulary.encode("<|endoftext|>a text"), tokens) << "not twice";
+  const std::vector<std::int32_t> bare(tokens.begin() + 1, tokens.end());
   checkpoint.run.emplace();
-  EXPECT_EQ(Vocabulary(real_files(), checkpoint).encode("a text"),
-            std::vector<std::int32_t>(tokens.begin() + 1, tokens.end()));
+  EXPECT_EQ(Vocabulary(real_files(), checkpoint).encode("a text"), tokens);
+  checkpoint.run->data.bos = "none";
+  EXPECT_EQ(Vocabulary(real_files(), checkpoint).encode("a text"), bare);
+  // With "auto" a checkpoint's own word counts, also where another copy of the tokenizer is given.
+  checkpoint.run->data.bos = "auto";
+  real_files().create_folders(temp / "given");
+  real_files().replace(temp / "given/tokenizer.json", json.dump());
+  real_files().replace(temp / "tokenizer_config.json", R"({"add_bos_token": false})");
+  EXPECT_EQ(Vocabulary(real_files(), checkpoint).encode("a text"), bare);
+  EXPECT_EQ(Vocabulary(real_files(), checkpoint, (temp / "given").string()).encode("a text"), bare);
+  checkpoint.run.reset();
+  EXPECT_EQ(Vocabulary(real_files(), checkpoint).encode("a text"), bare);
 }
 
 // A folder that brings its tokenizer is read and written with it.

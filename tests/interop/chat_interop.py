@@ -134,6 +134,60 @@ def read_shards(folder):
         yield from ((ids[a:b], learned[a:b]) for a, b in itertools.pairwise(offsets))
 
 
+TEXTS = ["one", "Answer the question,\n\nbriefly.", "naïve 世界", "  two  "]
+
+
+def beginnings(redline, work):
+    """Documents and conversations of tokenizers with a BOS token, against what transformers makes of them."""
+    from tokenizers import Tokenizer, processors
+    from transformers import AutoTokenizer
+    from tokenizers_interop import LLAMA3 as LLAMA3_SPLIT
+
+    bos, eos = "<|begin_of_text|>", "<|endoftext|>"
+    ids = [(token, MARKS.index(token)) for token in (bos, eos)]
+    cases = [  # what stands in tokenizer.json, and what tokenizer_config.json says
+        ("no template", None, {}),
+        ("BOS", f"{bos} $A", {}),
+        ("BOS and EOS", f"{bos} $A {eos}", {}),
+        ("BOS, and a configuration without", f"{bos} $A", {"add_bos_token": False}),
+        ("no template, and a configuration with BOS", None, {"add_bos_token": True}),
+    ]
+    lines = os.path.join(work, "texts.jsonl")
+    with open(lines, "w") as file:
+        file.writelines(json.dumps({"text": text}) + "\n" for text in TEXTS)
+        file.writelines(json.dumps({"messages": messages}) + "\n" for messages in conversations())
+    bad = 0
+    for number, (name, template, more) in enumerate(cases):
+        folder = os.path.join(work, f"begin{number}")
+        shutil.rmtree(folder, ignore_errors=True)
+        make_tokenizer(folder, LLAMA3_SPLIT, LLAMA3, jinja_file=False)
+        tokenizer = Tokenizer.from_file(os.path.join(folder, "tokenizer.json"))
+        if template:
+            tokenizer.post_processor = processors.TemplateProcessing(single=template, special_tokens=ids)
+        tokenizer.save(os.path.join(folder, "tokenizer.json"))
+        path = os.path.join(folder, "tokenizer_config.json")
+        config = json.load(open(path))
+        json.dump({**config, **more}, open(path, "w"))
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        expected = []
+        for text in TEXTS:
+            made = list(tokenizer(text)["input_ids"])
+            expected.append(made if made[-1] == ids[1][1] else made + [ids[1][1]])
+        for messages in conversations():
+            expected.append(list(tokenizer.apply_chat_template(messages, tokenize=True, return_dict=True)["input_ids"]))
+        out = os.path.join(work, "shards")
+        shutil.rmtree(out, ignore_errors=True)
+        subprocess.run([redline, "data", "prepare", "--tokenizer", folder, "--chat", "auto", "--out", out, lines],
+                       check=True, capture_output=True, text=True)
+        got = [ids for ids, _ in read_shards(out)]
+        differ = [i for i, (a, b) in enumerate(zip(expected, got)) if a != b]
+        bad += bool(differ) or len(got) != len(expected)
+        print(f"  {'FAIL' if differ else 'ok  '} {name}: {len(got)} documents, the first {got[0]}")
+        for i in differ[:3]:
+            print("    expected", expected[i], "\n    got     ", got[i])
+    return bad
+
+
 def main():
     redline, work = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
     os.makedirs(work, exist_ok=True)
@@ -175,7 +229,8 @@ def main():
                   f"{learned} tokens learned")
             for i in differ[:3]:
                 print("    messages", list(conversations())[i], "\n    expected", expected[i], "\n    got     ", got[i])
-    print(f"{'differences' if bad else 'all the same'}: {len(cases)} templates")
+    bad += beginnings(redline, work)
+    print(f"{'differences' if bad else 'all the same'}: {len(cases)} templates, and how texts begin")
     return 1 if bad else 0
 
 

@@ -77,8 +77,17 @@ class Test:
     def same_shards(self, expected, got):
         names = sorted(os.listdir(expected))
         assert names == sorted(os.listdir(got)), (names, os.listdir(got))
+        names.remove("manifest.json")
         match, different, odd = filecmp.cmpfiles(expected, got, names, shallow=False)
         assert not different and not odd, (different, odd, got)
+        assert self.manifest(expected) == self.manifest(got), got
+
+    def manifest(self, folder):
+        """All but the hashes of the inputs, which are other files."""
+        with open(os.path.join(folder, "manifest.json"), encoding="utf-8") as file:
+            manifest = json.load(file)
+        del manifest["source"]["inputs"]
+        return manifest
 
     def refused(self, wanted, *inputs):
         said = self.prepare(*inputs, status=2)
@@ -163,6 +172,27 @@ def check_wrong(test, texts, expected):
     test.refused(['"id" is of the type INT64, not a string', "--text-field"], "--text-field", "id", table)
     test.refused(['"tags" is a list'], "--text-field", "tags", table)
     test.refused(['"meta" has columns of its own: "meta.body"'], "--text-field", "meta", table)
+
+    # Conversations are named, with a line of Python that writes them as they are read.
+    messages = [[{"role": "user", "content": t}, {"role": "assistant", "content": "So."}] for t in texts]
+    chats = test.table("chats.parquet", {"messages": messages}, row_group_size=100)
+    said = test.prepare(chats, status=2)
+    assert '"messages"' in said and "data.chat" in said, said
+    line = said[said.index("python3 -c "):].replace("python3", sys.executable, 1)
+    subprocess.run(line, shell=True, check=True, cwd=test.folder,
+                   env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    with open(test.path("chats.jsonl"), encoding="utf-8") as file:
+        assert [json.loads(row) for row in file] == [{"messages": m} for m in messages]
+
+    # Without checksums a flipped bit may be another text. A second reading tells.
+    plain = test.table("plain.parquet", {"text": texts}, use_dictionary=False, compression="none")
+    first = test.prepare(plain)
+    bits = bytearray(open(plain, "rb").read())
+    bits[bits.index(b"again and again")] ^= 1
+    with open(plain, "wb") as file:
+        file.write(bits)
+    test.prepare(plain)
+    test.refused(["--same-input-as", "plain.parquet"], "--same-input-as", first, plain)
 
     data = open(table, "rb").read()
     for name, cut in (("half", len(data) // 2), ("last", len(data) - 1), ("magic", 4)):

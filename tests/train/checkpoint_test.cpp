@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <fstream>
 #include <limits>
 #include <map>
 #include <set>
@@ -19,6 +18,7 @@
 #include "model/state_files.h"
 #include "model/tiny.h"
 #include "testing/failing_files.h"
+#include "testing/memory.h"
 #include "testing/ranks_here.h"
 #include "testing/temp_folder.h"
 #include "testing/transfer_windows.h"
@@ -109,27 +109,17 @@ TEST(Checkpoint, AStateOfAnotherTypeIsRefusedByName) {
   EXPECT_TRUE(says(error, {"exp_avg.model.embed_tokens.weight", "type"}));
 }
 
-// The most memory that this process had at once since it was reset, and has now; nothing where the system does not
-// tell.
-std::int64_t status_bytes(std::string_view key) {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);)
-    if (line.starts_with(key)) return std::stoll(line.substr(key.size())) * 1024;
-  return 0;
-}
-bool reset_peak() { return static_cast<bool>(std::ofstream("/proc/self/clear_refs") << "5" << std::flush); }
-
 TEST(Checkpoint, ASaveHoldsTwoWindowsWhateverTheModelsSize) {
   testing::TempFolder temp;
   testing::LateDevice device(2);
   const config::Model model = wide_model();
   Engine engine(model, options(), device);
   engine.initialise(3);
-  const std::int64_t before = status_bytes("VmRSS:");
-  [[maybe_unused]] const bool watched = reset_peak() && before > 0;
+  const std::int64_t before = testing::status_bytes("VmRSS:");
+  [[maybe_unused]] const bool watched = testing::reset_peak() && before > 0;
   EXPECT_TRUE(engine.parameters_finite());
   save_checkpoint(real_files(), temp.path(), engine, config_of(model), at_step(1));
-  const std::int64_t most = status_bytes("VmHWM:") - before;
+  const std::int64_t most = testing::status_bytes("VmHWM:") - before;
   EXPECT_EQ(device.most_held_bytes, 2 * kWindow);
   EXPECT_EQ(device.most_under_way, 2);
   EXPECT_EQ(device.under_way, 0);

@@ -93,14 +93,31 @@ constexpr unsigned kMostThreads = 4;
 constexpr std::int64_t kParcelBytes = 1 << 18, kParcelRows = 1024;
 constexpr std::int64_t kMostAhead = std::int64_t{1} << 24, kLeastAhead = std::int64_t{1} << 20;  // bytes of a group
 
-[[noreturn]] void fail_parquet(const std::string& where, const RedlineParquetError& error, const InputFormat& format) {
+// Conversations are columns of lists, of which the module reads none; the error's text has the names of columns.
+std::string conversations_hint(const Path& file, std::string_view columns) {
+  for (const char* name : {"messages", "conversations", "prompt", "instruction"}) {
+    const bool list = columns.find(fmt::format("\"{}.", name)) != columns.npos ||
+                      columns.find(fmt::format("\"{}\" is a list", name)) != columns.npos;
+    const bool pair = columns.find(fmt::format("\"{}\"", name)) != columns.npos &&
+                      columns.find(name[0] == 'p' ? "\"completion\"" : "\"output\"") != columns.npos;
+    if (!list && !pair) continue;
+    return fmt::format(
+        "; conversations (\"{}\") are read from .jsonl, with data.chat or --chat, and this writes them so: python3 -c "
+        "'import json, sys, pyarrow.parquet as p; [print(json.dumps(r, default=str)) for b in "
+        "p.ParquetFile(sys.argv[1]).iter_batches() for r in b.to_pylist()]' {} > {}",
+        name, in_shell(file), in_shell(Path(file).replace_extension(".jsonl").filename()));
+  }
+  return {};
+}
+
+[[noreturn]] void fail_parquet(const Path& file, const std::string& where, const RedlineParquetError& error,
+                               const InputFormat& format) {
   switch (error.problem) {
     case kParquetNoColumn:
-      throw NoSuchField(
-          fmt::format("{}: {}; name the one that holds the text with {}", where, error.text, format.text_field_key));
     case kParquetNoText:
-      throw NoSuchField(
-          fmt::format("{}: {}; name one that holds text with {}", where, error.text, format.text_field_key));
+      throw NoSuchField(fmt::format("{}: {}; name {} that holds text with {}{}", where, error.text,
+                                    error.problem == kParquetNoText ? "one" : "the one", format.text_field_key,
+                                    conversations_hint(file, error.text)));
     case kParquetSystem: fail_machine("{}: cannot read: {}", where, error.text);
     case kParquetMemory: throw std::bad_alloc();
     case kParquetBadFile: break;
@@ -130,7 +147,7 @@ struct Parcel {
   std::string bytes;
   std::vector<std::int64_t> ends;
   std::vector<bool> null;
-  bool too_long = false;  // as in a TextBlock
+  std::int64_t too_long = 0;  // as in a TextBlock
 };
 
 struct Group {
@@ -172,11 +189,11 @@ struct ParquetRows::Impl {
         format(f),
         parquet(require_parquet_library(p, f.text_field)),
         file(nullptr, parquet.close),
-        most_ahead(std::clamp(f.longest_document, kLeastAhead, kMostAhead)) {
+        most_ahead(std::clamp(f.longest_held(), kLeastAhead, kMostAhead)) {
     check_ends(path);
     RedlineParquetError error{};
     file.reset(parquet.open(path.c_str(), format.text_field.c_str(), &error));
-    if (!file) fail_parquet(path.string(), error, format);
+    if (!file) fail_parquet(path, path.string(), error, format);
     for (std::int64_t g = 0; g < parquet.groups(file.get()); ++g)
       first_row.push_back(first_row.back() + parquet.rows(file.get(), g));
   }
@@ -248,7 +265,7 @@ struct ParquetRows::Impl {
     RedlineParquetError error{};
     const std::unique_ptr<RedlineParquetGroup, void (*)(RedlineParquetGroup*)> reader(
         parquet.open_group(file.get(), group.number, group.from, &error), parquet.close_group);
-    if (!reader) fail_parquet(where(), error, format);
+    if (!reader) fail_parquet(path, where(), error, format);
     std::int64_t missing = parquet.rows(file.get(), group.number) - group.from;
     Parcel parcel;
     for (;;) {
@@ -261,7 +278,7 @@ struct ParquetRows::Impl {
         if (!append(group, parcel, rows[i])) return;
       if (count < 0) {
         if (!hand_over(group, parcel)) return;
-        fail_parquet(where(), error, format);
+        fail_parquet(path, where(), error, format);
       }
     }
     if (!hand_over(group, parcel)) return;
@@ -270,11 +287,11 @@ struct ParquetRows::Impl {
 
   // False: it is not wanted any more.
   bool append(Group& group, Parcel& parcel, const RedlineParquetRow& r) {
-    const bool too_long = r.size > format.longest_document;
+    const bool too_long = r.size > format.longest_held();
     const bool full = static_cast<std::int64_t>(parcel.bytes.size()) + r.size > kParcelBytes ||
                       static_cast<std::int64_t>(parcel.ends.size()) >= kParcelRows;
     if ((too_long || full) && !hand_over(group, parcel)) return false;
-    parcel.too_long = too_long;
+    parcel.too_long = too_long ? r.size : 0;
     const auto size = static_cast<std::size_t>(r.size);
     if (r.bytes) parcel.bytes.append(r.bytes, too_long ? std::min(size, kShownOfTooLong) : size);
     parcel.ends.push_back(static_cast<std::int64_t>(parcel.bytes.size()));
@@ -334,15 +351,18 @@ struct ParquetRows::Impl {
         broken = std::current_exception();  // after the rows that came before it
         break;
       }
-      if (current.too_long && !block.ends.empty()) break;
+      if (current.too_long > 0 && !block.ends.empty()) break;
       const std::int64_t begin = given == 0 ? 0 : current.ends[given - 1], end = current.ends[given];
-      block.bytes.append(current.bytes, static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
+      if (block.bytes.empty() && current.ends.size() == 1)
+        block.bytes = std::move(current.bytes);
+      else
+        block.bytes.append(current.bytes, static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
       block.ends.push_back(size());
       block.null.push_back(current.null[given]);
       block.too_long = current.too_long;
       ++given;
       ++row;
-      if (block.too_long) break;
+      if (block.too_long > 0) break;
     }
     return !block.ends.empty();
   }

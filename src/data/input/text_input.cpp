@@ -18,6 +18,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/hash.h"
 #include "base/words.h"
 #include "data/input/byte_stream.h"
 #include "data/input/json_text.h"
@@ -81,7 +82,7 @@ std::vector<Path> expand(const Path& path, const std::string& key) {
   return {path};
 }
 
-constexpr std::size_t kRead = std::size_t{1} << 18;
+constexpr std::size_t kRead = std::size_t{1} << 18, kLarge = std::size_t{1} << 22;
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r\n") == line.npos; }
@@ -102,13 +103,17 @@ void check_beginning(const Path& path, const InputFormat& format, std::string_vi
   if (!why.empty()) fail_user("{}: {}", path.string(), why);
 }
 
-// "a document of more than 1048576 bytes; a line must be shorter"
-std::string too_long_in_words(const Path& path, const InputFormat& format) {
-  return fmt::format("a document of more than {} bytes{}; {}", format.longest_document,
-                     format.longest_is.empty() ? "" : ", " + format.longest_is,
-                     is_json_lines(path) ? "a line must be shorter"
-                     : is_parquet(path)  ? "a row must be shorter"
-                                         : "cut it with " + format.separator_key);
+// A document longer than any may be is malformed, and one for which there is no memory is TooLong.
+[[noreturn]] void fail_too_long(const std::string& where, const Path& path, const InputFormat& format,
+                                std::int64_t bytes) {
+  const std::string shorter = is_json_lines(path) ? "write a shorter line"
+                              : is_parquet(path)  ? "write a shorter row"
+                                                  : "cut it with " + format.separator_key;
+  if (bytes > format.longest_document)
+    fail_user("{}: a document of {} bytes is longer than the {} bytes that {} allows; raise it, or {}", where, bytes,
+              format.longest_document, format.longest_key, shorter);
+  throw TooLong(fmt::format("{}: a document of {} bytes is longer than {} bytes, {}, or {}", where, bytes,
+                            format.most_in_memory, format.most_in_memory_is, shorter));
 }
 
 [[noreturn]] void fail_shorter(const Path& path, const std::string& size, std::int64_t wanted) {
@@ -138,7 +143,8 @@ class TextDocuments {
   void drop_blank_lines();
   void advance(std::size_t bytes);
   void give_beginning(TextBlock& block);
-  void skip_rest_of_line();
+  std::int64_t pass_over();
+  void release();
 
   const Path& path_;
   const InputFormat& format_;
@@ -153,7 +159,6 @@ class TextDocuments {
   std::int64_t offset_ = 0;    // of pending_[start_] in the file
   std::int64_t line_ = 1;      // there; 0: not known
   bool at_end_ = false;        // of the file: nothing more to read
-  bool skipping_ = false;      // the rest of a line that is too long
   std::exception_ptr broken_;  // the file ends here because of this
 };
 
@@ -185,7 +190,6 @@ void TextDocuments::seek(std::int64_t to) {
 }
 
 bool TextDocuments::next(TextBlock& block, std::int64_t target, std::int64_t most) {
-  if (skipping_) skip_rest_of_line();
   std::size_t taken = 0;  // bytes from `start_` on that are whole documents
   const auto full = [&] { return block.documents() >= most || static_cast<std::int64_t>(scanned_ - start_) >= target; };
   while (block.ends.empty() || !full()) {
@@ -193,10 +197,9 @@ bool TextDocuments::next(TextBlock& block, std::int64_t target, std::int64_t mos
     const bool found = end != std::string::npos;
     if (block.ends.empty()) drop_blank_lines();
     const std::size_t length = (found ? end : pending_.size()) - start_ - taken;
-    if (length > static_cast<std::size_t>(format_.longest_document)) {
+    if (length > static_cast<std::size_t>(format_.longest_held())) {
       if (!block.ends.empty()) break;
-      if (json_) return give_beginning(block), true;
-      throw TooLong(fmt::format("{}: byte {}: {}", path_.string(), offset_, too_long_in_words(path_, format_)));
+      return give_beginning(block), true;
     }
     if (found) {
       taken = end - start_;
@@ -212,8 +215,18 @@ bool TextDocuments::next(TextBlock& block, std::int64_t target, std::int64_t mos
   }
   block.offset = offset_;
   block.line = json_ ? line_ : 0;
-  block.bytes.assign(pending_, start_, taken);
-  advance(taken);
+  if (taken < kLarge) {
+    block.bytes.assign(pending_, start_, taken);
+    advance(taken);
+  } else {  // a second copy of it would take its memory again
+    std::string rest(pending_, start_ + taken);
+    const std::size_t from = start_;
+    advance(taken);
+    pending_.resize(from + taken);
+    pending_.erase(0, from);
+    block.bytes = std::exchange(pending_, std::move(rest));
+    start_ = 0;
+  }
   scanned_ = start_;  // the bytes after it may hold ends that there was no room for
   return true;
 }
@@ -296,30 +309,47 @@ void TextDocuments::advance(std::size_t bytes) {
   offset_ += static_cast<std::int64_t>(bytes);
 }
 
-// A line that is too long is one malformed document: its beginning stands for it, and the next line is found again.
+// A document that is too long is one malformed document: its beginning stands for it, and the next one is found again.
 void TextDocuments::give_beginning(TextBlock& block) {
-  block.too_long = skipping_ = true;
   block.offset = offset_;
-  block.line = line_;
+  block.line = json_ ? line_ : 0;
   block.bytes.assign(pending_, start_, std::min(kShownOfTooLong, pending_.size() - start_));
   block.ends = {static_cast<std::int64_t>(block.bytes.size())};
+  block.too_long = pass_over();
 }
 
-void TextDocuments::skip_rest_of_line() {
-  while (skipping_) {
-    const std::size_t newline = pending_.find('\n', start_);
-    advance((newline == pending_.npos ? pending_.size() : newline + 1) - start_);
+// Reads on to the end of the document without holding it. Returns its bytes.
+std::int64_t TextDocuments::pass_over() {
+  const std::int64_t from = offset_;
+  const std::string end = json_ ? "\n" : format_.separator;
+  for (;;) {
+    const std::size_t found = end.empty() ? pending_.npos : pending_.find(end, start_);
+    const bool ended = found != pending_.npos;
+    std::size_t to = ended ? found + end.size() : pending_.size();
+    if (!ended && !at_end_ && !end.empty())  // the last bytes may be the beginning of a separator
+      to -= std::min(end.size() - 1, to - start_);
+    advance(to - start_);
     scanned_ = start_;
-    skipping_ = newline == pending_.npos && !at_end_;
-    if (skipping_) read_more();
+    release();
+    if (ended || at_end_) return offset_ - from;
+    read_more();
   }
+}
+
+// Gives back the memory of what was much and is gone.
+void TextDocuments::release() {
+  if (pending_.capacity() < kLarge || pending_.size() - start_ > kRead) return;
+  pending_ = std::string(pending_, start_);
+  start_ = scanned_ = 0;
 }
 
 constexpr std::size_t kLook = std::size_t{1} << 14;
 
 // For whoever has a file of conversations and does not know how they are read.
 std::string_view chat_hint(std::string_view json) {
-  const bool likely = json.find("\"messages\"") != json.npos || json.find("\"completion\"") != json.npos;
+  const auto has = [&](std::string_view name) { return json.find(name) != json.npos; };
+  const bool likely = has("\"messages\"") || has("\"conversations\"") || has("\"completion\"") ||
+                      (has("\"instruction\"") && has("\"output\""));
   return likely ? "; conversations are learned with data.chat (docs/data.md#conversations)" : "";
 }
 
@@ -359,6 +389,25 @@ bool is_json_lines(const Path& path) {
   return end == ".jsonl" || end == ".ndjson" || end == ".json";
 }
 
+// A hash of a file that follows its reader.
+struct HashedFile {
+  explicit HashedFile(const Path& path) : file(path) {}
+
+  void up_to(std::int64_t end) {
+    std::vector<std::byte> bytes(kRead);
+    while (at < end) {
+      const auto some = std::span(bytes).first(std::min(bytes.size(), static_cast<std::size_t>(end - at)));
+      file.read(static_cast<std::uint64_t>(at), some);
+      hasher.update(some);
+      at += std::ssize(some);
+    }
+  }
+
+  InputFile file;
+  Hasher hasher;
+  std::int64_t at = 0;
+};
+
 struct TextInput::Impl {
   std::vector<Path> files;
   std::vector<bool> json;                  // by file
@@ -370,6 +419,9 @@ struct TextInput::Impl {
   std::unique_ptr<ParquetRows> rows;
   std::unique_ptr<TextDocuments> documents;
   std::atomic<std::int64_t> read_so_far{0};
+  bool hashing = false;
+  std::unique_ptr<HashedFile> hashed;  // the file that is read
+  std::vector<FileHash> hashes;
 
   Impl(const std::vector<std::string>& paths, InputFormat f, const std::string& key)
       : files(expand_paths(paths, key)), bytes_before{0}, format(std::move(f)), field(format.text_field) {
@@ -390,11 +442,24 @@ struct TextInput::Impl {
     file = to_file;
     rows.reset();
     documents.reset();
+    hashed.reset();
     read_so_far = bytes_before[index()];
   }
   void open() {
     if (is_parquet(path()) && !rows) rows = std::make_unique<ParquetRows>(path(), format);
     if (!is_parquet(path()) && !documents) documents = std::make_unique<TextDocuments>(path(), format, file_bytes());
+  }
+  // Hashes what was read of the file, which is still in the system's cache.
+  void hash_up_to(std::int64_t bytes) {
+    if (!hashing) return;
+    if (!hashed) hashed = std::make_unique<HashedFile>(path());
+    hashed->up_to(bytes);
+  }
+  void end_hash() {
+    if (!hashing) return;
+    hash_up_to(file_bytes());
+    hashes.push_back({path(), file_bytes(), hashed->hasher.digest()});
+    hashed.reset();
   }
   void count_read() {
     const double share =
@@ -402,6 +467,7 @@ struct TextInput::Impl {
     const std::int64_t of_file =
         rows ? static_cast<std::int64_t>(share * static_cast<double>(file_bytes())) : documents->consumed();
     read_so_far = bytes_before[index()] + of_file;
+    hash_up_to(of_file);
   }
 
   bool next(TextBlock& block, std::int64_t target, std::int64_t most);
@@ -413,12 +479,16 @@ struct TextInput::Impl {
 bool TextInput::Impl::next(TextBlock& block, std::int64_t target, std::int64_t most) {
   block.ends.clear();
   block.bytes.clear();
-  block.too_long = block.rows = false;
+  block.too_long = 0;
+  block.rows = false;
   block.null.clear();
   for (; !done(); go_to(file + 1)) {
     try {
       open();
-      if (rows ? !rows->next(block, target, most) : !documents->next(block, target, most)) continue;
+      if (rows ? !rows->next(block, target, most) : !documents->next(block, target, most)) {
+        end_hash();
+        continue;
+      }
     } catch (const std::bad_alloc&) {
       throw;
     } catch (const std::exception&) {
@@ -466,7 +536,7 @@ void TextInput::Impl::parse(const TextBlock& block, std::int64_t document, std::
     const std::size_t column = newline == before.npos ? before.size() : before.size() - newline - 1;
     return fmt::format("{}:{}:{}", name, block.line + std::ranges::count(before, '\n'), column + 1);
   };
-  if (block.too_long) throw TooLong(fmt::format("{}: {}", where(0), too_long_in_words(path, format)));
+  if (block.too_long > 0) fail_too_long(where(0), path, format, block.too_long);
   if (json[static_cast<std::size_t>(block.file)]) {
     if (bytes.ends_with('\n')) bytes.remove_suffix(1);
     if (bytes.ends_with('\r')) bytes.remove_suffix(1);
@@ -511,13 +581,16 @@ void TextInput::check_files() const {
     check_beginning(file, format, beginning);
     // A text that is one document, and too long, need not be read to be refused.
     if (!is_json_lines(file) && format.separator.empty() && compression_of(file) == Compression::none &&
-        real_files().size(file) > static_cast<std::uint64_t>(format.longest_document))
-      throw TooLong(fmt::format("{}: {}", file.string(), too_long_in_words(file, format)));
+        real_files().size(file) > static_cast<std::uint64_t>(format.longest_held()))
+      fail_too_long(file.string(), file, format, static_cast<std::int64_t>(real_files().size(file)));
   }
 }
 const std::vector<Path>& TextInput::files() const { return impl_->files; }
 std::int64_t TextInput::bytes_on_disk() const { return impl_->bytes_before.back(); }
 std::int64_t TextInput::bytes_read() const { return impl_->read_so_far; }
+
+void TextInput::hash_files() { impl_->hashing = true; }
+std::vector<FileHash> TextInput::hashes() const { return impl_->hashes; }
 
 bool TextInput::next(TextBlock& block, std::int64_t target_bytes, std::int64_t most_documents) {
   return impl_->next(block, target_bytes, std::max<std::int64_t>(most_documents, 1));

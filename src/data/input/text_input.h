@@ -2,8 +2,10 @@
 // where documents begin and end; any thread may parse a document.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -25,11 +27,17 @@ std::vector<Path> expand_paths(const std::vector<std::string>& paths, const std:
 struct InputFormat {
   std::string text_field = "text";  // of each JSON object; "meta.text" is a field of a field; a column of Parquet
   std::string separator;            // between the documents of a text file; empty: a file is one document
-  std::int64_t longest_document = std::int64_t{1} << 30;  // bytes; a longer one is an error, not more memory
-  std::string longest_is = {};                            // the reason of that limit: "a sixteenth of data.ram_mib"
-  std::string text_field_key = "data.text_field", separator_key = "data.separator";  // how both are set
+  std::int64_t longest_document = std::int64_t{256} << 20;  // bytes, before it is parsed; a longer one is malformed
+  // Bytes for which there is memory; a longer one is TooLong. The reason is for people: "a sixteenth of data.ram_mib".
+  std::int64_t most_in_memory = std::numeric_limits<std::int64_t>::max();
+  std::string most_in_memory_is = {};
+  // How they are set.
+  std::string text_field_key = "data.text_field", separator_key = "data.separator",
+              longest_key = "data.max_document_mib";
   std::string bytes_setting = "data.tokenizer=bytes";  // how bytes of any kind are asked for
   bool any_bytes = false;                              // they were: text files may hold them
+
+  std::int64_t longest_held() const { return std::min(longest_document, most_in_memory); }
 };
 
 // A line of JSON or a Parquet file without the field text_field. It is never skipped: all others would be, too.
@@ -49,13 +57,20 @@ std::string separator_of(const std::string& typed, std::string_view key);
 
 inline constexpr std::size_t kShownOfTooLong = 64;  // bytes that are kept of a document that is too long
 
+// The bytes of a file, as they were read.
+struct FileHash {
+  Path path;
+  std::int64_t bytes = 0;
+  std::uint64_t hash = 0;  // XXH3-64
+};
+
 // Some whole documents, as they stand in one file.
 struct TextBlock {
   std::int64_t file = 0;    // index into TextInput::files()
   std::int64_t offset = 0;  // of bytes[0] in the file, counted after decompression; of a table, the first row
   std::int64_t line = 0;    // .jsonl: the number of the first line, counted from 1; 0 after a seek in a plain file
   std::string bytes;
-  bool too_long = false;  // its one document is over InputFormat::longest_document, and only the beginning is here
+  std::int64_t too_long = 0;  // the bytes of its one document, where that is longer than allowed: here is its beginning
   std::vector<std::int64_t> ends;  // document i is bytes [ends[i-1] or 0, ends[i]), its separator or newline included
   bool rows = false;               // documents are rows of a table, and their bytes nothing but the text
   std::vector<bool> null = {};     // of rows: those that have no text
@@ -78,6 +93,10 @@ class TextInput {
   const std::vector<Path>& files() const;
   std::int64_t bytes_on_disk() const;  // of all files, for progress
   std::int64_t bytes_read() const;     // of them, as far as next() has come; any thread may ask
+
+  // To be called before the first next(): files are hashed as they are read, each from its first byte to its last.
+  void hash_files();
+  std::vector<FileHash> hashes() const;  // of the files that were read whole, in their order
 
   // The next documents, about `target_bytes` of them and at most `most_documents`; never across files, at least one
   // document unless it is the end (false). A truncated archive, a text over the limit or a failing disk is a UserError

@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/random.h"
 #include "base/thread_pool.h"
 #include "base/words.h"
@@ -38,7 +39,9 @@ struct EncodedBlock {
     std::string problem = {};     // empty: none
     bool no_field = false;        // the problem is NoSuchField
   };
-  std::vector<std::int32_t> ids;  // of conversations also context (data/batch.h)
+  // Ids, as the shards will hold them: one of the two is empty. Conversations have context among theirs (data/batch.h).
+  std::vector<std::uint16_t> narrow;
+  std::vector<std::int32_t> wide;
   std::vector<Document> documents;
   std::string file_problem = {};  // the rest of a file could not be read: no documents
   std::int64_t file = 0;          // of the input, that they are of
@@ -47,6 +50,10 @@ struct EncodedBlock {
 // A megabyte takes a worker ten milliseconds or more: long against the hand-over of a job, which takes microseconds.
 constexpr std::int64_t kBlockTarget = 1 << 20, kMostDocuments = 1 << 14;
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 28;  // of text at a time, unless one document alone is longer
+
+TokenType token_type(const Tokenizer& tokenizer) {
+  return tokenizer.vocabulary() <= 65536 ? TokenType::u16 : TokenType::u32;
+}
 
 struct Job {
   TextBlock text;
@@ -64,13 +71,14 @@ struct Job {
 // parses and encodes them, and next() gives them as if one thread had done it all.
 class EncodePipeline {
  public:
-  // `end_token` closes every plain document that has a token; kNoTarget: none does. `chat`: how conversations are
-  // written; null: there are none. Input, tokenizer and chat outlive it.
-  EncodePipeline(TextInput& input, const Tokenizer& tokenizer, std::int32_t end_token, const Chat* chat, int threads)
+  // `chat`: how conversations are written; null: there are none. Input, tokenizer and chat outlive it.
+  EncodePipeline(TextInput& input, const Tokenizer& tokenizer, const DocumentMarks& marks, const Chat* chat,
+                 int threads)
       : input_(input),
         tokenizer_(tokenizer),
-        end_token_(end_token),
+        marks_(marks),
         chat_(chat),
+        narrow_(!chat && token_type(tokenizer) == TokenType::u16),
         workers_({[this](Job& job) { return take(job); }, [this] { return encoding(); }},
                  {threads, static_cast<std::size_t>(4 * threads + 4), kMostBytes}, waiting_ns_) {}
 
@@ -107,8 +115,7 @@ class EncodePipeline {
   std::function<void(Job&)> encoding() {
     return [this, encoder = std::shared_ptr<DocumentEncoder>()](Job& job) mutable {
       if (job.text.documents() == 0) return;
-      const auto end = end_token_ == kNoTarget ? std::nullopt : std::optional(end_token_);
-      if (!encoder) encoder = std::make_shared<DocumentEncoder>(tokenizer_, end, chat_);
+      if (!encoder) encoder = std::make_shared<DocumentEncoder>(tokenizer_, marks_, chat_);
       encode(job, *encoder);
       job.text = {};
     };
@@ -116,33 +123,53 @@ class EncodePipeline {
 
   void encode(Job& job, DocumentEncoder& encoder) const {
     EncodedBlock& out = job.encoded;
-    out.documents.reserve(static_cast<std::size_t>(job.text.documents()));
-    for (std::int64_t i = 0; i < job.text.documents(); ++i) {
+    const std::int64_t documents = job.text.documents();
+    out.documents.reserve(static_cast<std::size_t>(documents));
+    std::vector<std::int32_t> ids;  // of the document, where they become narrow
+    const auto narrow = [&](std::vector<std::int32_t>& some) {
+      check_ids(some);
+      out.narrow.insert(out.narrow.end(), some.begin(), some.end());
+      some.clear();
+    };
+    for (std::int64_t i = 0; i < documents; ++i) {
       EncodedBlock::Document& document = out.documents.emplace_back();
-      const std::size_t begin = out.ids.size();
+      const std::size_t narrow_before = out.narrow.size(), wide_before = out.wide.size();
       try {
-        document.text_bytes = encoder.append(input_, job.text, i, out.ids);
+        if (narrow_) {
+          if (documents == 1)  // growing would copy them with both copies in memory
+            out.narrow.reserve(job.text.bytes.size() / (tokenizer_.bytewise() ? 1 : 2) + 16);
+          document.text_bytes = encoder.append(input_, job.text, i, ids, narrow);
+          narrow(ids);
+        } else {
+          document.text_bytes = encoder.append(input_, job.text, i, out.wide);
+          check_ids(std::span(out.wide).subspan(wide_before));
+        }
       } catch (const NoTemplate&) {
         throw;
       } catch (const UserError& e) {
         document.problem = e.what();
         document.no_field = dynamic_cast<const NoSuchField*>(&e) != nullptr;
-        out.ids.resize(begin);
+        ids.clear();
+        out.narrow.resize(narrow_before);
+        out.wide.resize(wide_before);
       }
-      std::uint32_t largest = 0;
-      for (std::size_t t = begin; t < out.ids.size(); ++t)
-        largest = std::max(largest, static_cast<std::uint32_t>(token_id(out.ids[t])));
-      REDLINE_CHECK(out.ids.size() == begin || largest < tokenizer_.vocabulary(),
-                    "the tokenizer {} gave the id {} where its vocabulary has {}", tokenizer_.name(), largest,
-                    tokenizer_.vocabulary());
-      document.end = static_cast<std::int64_t>(out.ids.size());
+      document.end = static_cast<std::int64_t>(out.narrow.size() + out.wide.size());
     }
+  }
+
+  void check_ids(std::span<const std::int32_t> ids) const {
+    std::uint32_t largest = 0;
+    for (const std::int32_t id : ids) largest = std::max(largest, static_cast<std::uint32_t>(token_id(id)));
+    REDLINE_CHECK(ids.empty() || largest < tokenizer_.vocabulary(),
+                  "the tokenizer {} gave the id {} where its vocabulary has {}", tokenizer_.name(), largest,
+                  tokenizer_.vocabulary());
   }
 
   TextInput& input_;
   const Tokenizer& tokenizer_;
-  std::int32_t end_token_;
+  const DocumentMarks marks_;
   const Chat* chat_;
+  const bool narrow_;
   std::atomic<std::int64_t> waiting_ns_ = 0;
   OrderedWorkers<Job> workers_;
 };
@@ -150,13 +177,13 @@ class EncodePipeline {
 constexpr std::size_t kProblemsKept = 10;
 constexpr std::uint64_t kValSeed = 0, kValStream = 0x76616c;  // docs/formats.md states them
 
-std::int32_t end_token_of(const PrepareSettings& settings, const Tokenizer& tokenizer) {
-  if (settings.no_end_token) return kNoTarget;
-  if (!settings.end_token) return tokenizer.end_token().value_or(kNoTarget);
-  if (*settings.end_token >= tokenizer.vocabulary())
+DocumentMarks marks_of(const PrepareSettings& settings, const Tokenizer& tokenizer) {
+  DocumentMarks marks = document_marks(tokenizer, settings.bos, "--bos");
+  if (settings.end_token && *settings.end_token >= tokenizer.vocabulary())
     fail_user("--end-token {} is not below the vocabulary of {}, which is {}", *settings.end_token, tokenizer.name(),
               tokenizer.vocabulary());
-  return *settings.end_token;
+  if (settings.end_token || settings.no_end_token) marks.end = settings.end_token;
+  return marks;
 }
 
 // The inputs with those for validation last, by the names of files in folders (data/roles.h).
@@ -203,19 +230,22 @@ class Preparation {
     }
     std::int64_t begin = 0;
     for (const EncodedBlock::Document& d : block.documents) {
-      const auto ids =
-          std::span(block.ids).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(d.end - begin));
+      const auto from = static_cast<std::size_t>(begin), size = static_cast<std::size_t>(d.end - begin);
       begin = d.end;
       if (d.no_field && !settings_.skip_bad) fail_user("{}", d.problem);
       if (!d.problem.empty()) {
         skip(d.problem, manifest_.skipped_malformed, prepared);
-      } else if (ids.empty()) {
+      } else if (size == 0) {
         ++manifest_.skipped_empty;
       } else {
         const auto ordinal = static_cast<std::uint64_t>(prepared.total.documents++);
         const bool val = block.file >= first_val_ || random_.uniform(ordinal) < settings_.val_fraction;
-        (val ? val_ : train_).append(ids);
-        prepared.total.tokens += static_cast<std::int64_t>(ids.size());
+        ShardWriter& writer = val ? val_ : train_;
+        if (block.wide.empty())
+          writer.append(std::span(block.narrow).subspan(from, size));
+        else
+          writer.append(std::span(block.wide).subspan(from, size));
+        prepared.total.tokens += static_cast<std::int64_t>(size);
         prepared.total.text_bytes += d.text_bytes;
       }
     }
@@ -239,6 +269,22 @@ class Preparation {
   const Random random_{kValSeed, kValStream};
 };
 
+// A Parquet file without checksums, or plain text, does not tell that a bit of it has changed. A second reading does.
+void require_same_inputs(const PreparedFolder& before, const std::vector<HashedInput>& inputs) {
+  const std::string folder = before.path.string();
+  const std::vector<HashedInput>& known = before.manifest.inputs;
+  if (known.size() != inputs.size())
+    fail_user("--same-input-as {}: it was made from {}, and INPUT has {} that could be read whole", folder,
+              counted(known.size(), "file"), counted(inputs.size(), "file"));
+  for (std::size_t i = 0; i < known.size(); ++i)
+    if (known[i] != inputs[i])
+      fail_user(
+          "--same-input-as {}: file {} of INPUT is {} ({} bytes, XXH3 {}), and was {} ({} bytes, XXH3 {}) when it was "
+          "made: the file has changed, or one of the two readings is damaged; nothing was written",
+          folder, i + 1, inputs[i].name, inputs[i].bytes, hex64(inputs[i].hash), known[i].name, known[i].bytes,
+          hex64(known[i].hash));
+}
+
 }  // namespace
 
 Prepared prepare(FileSystem& files, const PrepareSettings& settings, const std::atomic<int>& stop,
@@ -248,16 +294,19 @@ Prepared prepare(FileSystem& files, const PrepareSettings& settings, const std::
   if (chat && (settings.end_token || settings.no_end_token))
     fail_user(
         "--end-token is for plain documents, and with --chat answers are closed as their template says: leave it out");
-  const std::int32_t end_token = end_token_of(settings, *tokenizer);
+  const DocumentMarks marks = marks_of(settings, *tokenizer);
   InputFormat format = settings.format;
   format.any_bytes = settings.tokenizer == "bytes";
   format.bytes_setting = "--tokenizer bytes";
   const Inputs inputs = inputs_by_role(settings);
   TextInput input(inputs.paths, format, "INPUT");
+  input.hash_files();
   if (!settings.skip_bad) input.check_files();
   if (chat && std::ranges::none_of(input.files(), is_json_lines))
-    fail_user("--chat {}: INPUT has no .jsonl files, so that there are no conversations; leave --chat out",
-              settings.chat);
+    fail_user(
+        "--chat {}: INPUT has no .jsonl files, so that there are no conversations (those in Parquet are to be written "
+        "as .jsonl); leave --chat out",
+        settings.chat);
   io::NewFolder folder(files, settings.out, "--out");
 
   Prepared prepared;
@@ -266,11 +315,12 @@ Prepared prepare(FileSystem& files, const PrepareSettings& settings, const std::
   prepared.threads = settings.threads > 0 ? settings.threads : ThreadPool().threads();
   prepared.total.bytes_on_disk = input.bytes_on_disk();
   Manifest& manifest = prepared.manifest;
-  manifest.dtype = tokenizer->vocabulary() <= 65536 ? TokenType::u16 : TokenType::u32;
+  manifest.dtype = token_type(*tokenizer);
   manifest.vocabulary = tokenizer->vocabulary();
   manifest.tokenizer_name = tokenizer->name();
   manifest.tokenizer_hash = tokenizer->fingerprint();
-  if (end_token != kNoTarget) manifest.end_token = end_token;
+  manifest.end_token = marks.end;
+  manifest.beginning = beginning_of(marks, chat.get(), settings.bos);
   if (chat) {
     manifest.chat = chat->name();
     manifest.end_token = chat->end_token();
@@ -287,7 +337,7 @@ Prepared prepare(FileSystem& files, const PrepareSettings& settings, const std::
   const double start = steady_seconds();
   Preparation preparation(files, settings, folder.path(), manifest, inputs.first_val);
   {
-    EncodePipeline pipeline(input, *tokenizer, end_token, chat.get(), prepared.threads);
+    EncodePipeline pipeline(input, *tokenizer, marks, chat.get(), prepared.threads);
     EncodedBlock block;
     for (auto got = pipeline.next(block); got != EncodePipeline::Got::end; got = pipeline.next(block)) {
       if (stop != 0) {
@@ -304,6 +354,9 @@ Prepared prepare(FileSystem& files, const PrepareSettings& settings, const std::
     fail_user("INPUT: no documents were found in {}{}{}", counted(input.files().size(), "file"),
               manifest.skipped_malformed + manifest.skipped_empty > 0 ? ": all of them were skipped" : "",
               prepared.problems.empty() ? "" : fmt::format("; the first: {}", prepared.problems[0]));
+  for (const auto& [path, bytes, hash] : input.hashes())
+    manifest.inputs.push_back({path.filename().string(), bytes, hash});
+  if (settings.same_input_as) require_same_inputs(*settings.same_input_as, manifest.inputs);
   preparation.finish();
   manifest.source_files = static_cast<std::int64_t>(input.files().size());
   manifest.source_bytes = prepared.total.text_bytes;

@@ -19,6 +19,7 @@ struct PrepareSettings {
   InputFormat format;
   std::string tokenizer;
   std::string chat = "none";  // how conversations are written, as data.chat has it
+  std::string bos = "auto";   // the token before a document, as data.bos has it
   Path out;
   double val_fraction = 0;                            // of documents, as a chance of each
   std::int64_t shard_tokens = std::int64_t{1} << 27;  // 256 MiB of uint16
@@ -26,7 +27,8 @@ struct PrepareSettings {
   bool skip_bad = false;                              // count malformed documents and go on
   std::optional<std::int32_t> end_token = {};         // instead of the tokenizer's own
   bool no_end_token = false;
-  bool roles = true;  // names of files in folders say what they are for (data/roles.h)
+  bool roles = true;                                 // names of files in folders say what they are for (data/roles.h)
+  std::optional<PreparedFolder> same_input_as = {};  // whose inputs these must be, byte for byte
 };
 
 struct PrepareProgress {

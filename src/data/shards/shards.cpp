@@ -80,6 +80,7 @@ class Reader {
     if (!member(tokenizer, "file").is_null()) m.tokenizer_file = plain_name(io::string_at(tokenizer, "file", file_));
     if (!member(json, "end_token").is_null())
       m.end_token = static_cast<std::int32_t>(count(json, "end_token", m.vocabulary - 1));
+    if (const auto begin = json.find("beginning"); begin != json.end()) m.beginning = ids(*begin, m.vocabulary);
     m.val_fraction = io::number_at(json, "val_fraction", file_);
     const bool masked = version == kWithMasks;
     if (masked) m.chat = io::string_at(json, "chat", file_);
@@ -94,6 +95,7 @@ class Reader {
     m.skipped_empty = count(skipped, "empty");
     m.skipped_malformed = count(skipped, "malformed");
     m.skipped_file_ends = count(skipped, "file_ends");
+    if (const auto inputs = source.find("inputs"); inputs != source.end()) m.inputs = hashed_inputs(*inputs);
     return m;
   }
 
@@ -103,6 +105,24 @@ class Reader {
     const std::int64_t n = io::integer_at(object, key, file_);
     if (n < 0 || n > most) fail_user("{}: {} is {}, not from 0 to {}", file_, io::in_quotes(key), n, most);
     return n;
+  }
+  std::vector<std::int32_t> ids(const Json& list, std::int64_t vocabulary) const {
+    std::vector<std::int32_t> all;
+    if (!list.is_array()) fail_user("{}: \"beginning\" is no array of ids", file_);
+    for (const Json& id : list) {
+      if (!id.is_number_unsigned() || id.get<std::uint64_t>() >= static_cast<std::uint64_t>(vocabulary))
+        fail_user("{}: \"beginning\" has an id that is not below the vocabulary of {}", file_, vocabulary);
+      all.push_back(id.get<std::int32_t>());
+    }
+    return all;
+  }
+  std::vector<HashedInput> hashed_inputs(const Json& list) const {
+    std::vector<HashedInput> all;
+    if (!list.is_array()) fail_user("{}: \"inputs\" is no array", file_);
+    for (const Json& input : list)
+      all.push_back(
+          {io::string_at(input, "name", file_), count(input, "bytes"), hash(io::string_at(input, "xxh3", file_))});
+    return all;
   }
   std::uint64_t hash(const std::string& text) const {
     std::uint64_t value = 0;
@@ -185,6 +205,9 @@ std::string manifest_text(const Manifest& m) {
          {{"empty", m.skipped_empty}, {"malformed", m.skipped_malformed}, {"file_ends", m.skipped_file_ends}}}}},
       {"block_bytes", kBlockBytes},
       {"splits", {{"train", json_of(m.train)}, {"val", json_of(m.val)}}}};
+  if (m.beginning) json["beginning"] = *m.beginning;
+  for (const HashedInput& input : m.inputs)
+    json["source"]["inputs"].push_back({{"name", input.name}, {"bytes", input.bytes}, {"xxh3", hex64(input.hash)}});
   if (!m.chat.empty()) {
     json["version"] = kWithMasks;
     json["chat"] = m.chat;
@@ -287,26 +310,41 @@ void ShardWriter::put_mask(std::span<const std::int32_t> document) {
   bits_.erase(bits_.begin(), bits_.begin() + static_cast<std::ptrdiff_t>(whole));
 }
 
-void ShardWriter::append(std::span<const std::int32_t> document) {
-  const auto size = static_cast<std::int64_t>(document.size());
-  REDLINE_CHECK(size > 0, "an empty document");
-  if (tokens_ && shard_.tokens + size > shard_tokens_) close();
+void ShardWriter::begin_document(std::int64_t tokens) {
+  REDLINE_CHECK(tokens > 0, "an empty document");
+  if (tokens_ && shard_.tokens + tokens > shard_tokens_) close();
   if (!tokens_) open();
-  if (masked_) {
-    put_mask(document);
-    ids_.resize(document.size());
-    std::ranges::transform(document, ids_.begin(), token_id);
-    document = ids_;
-  }
-  if (type_ == TokenType::u16) {
-    narrow_.assign(document.begin(), document.end());
-    tokens_->write(std::as_bytes(std::span(narrow_)));
-  } else {
-    tokens_->write(std::as_bytes(document));  // not negative, so the bits are those of uint32
-  }
-  shard_.tokens += size;
+}
+void ShardWriter::end_document(std::int64_t tokens) {
+  shard_.tokens += tokens;
   shard_.documents += 1;
   put_offset();
+}
+
+// In parts: a long document is not held a second time.
+void ShardWriter::append(std::span<const std::int32_t> document) {
+  constexpr std::size_t kPart = 1 << 16;
+  begin_document(std::ssize(document));
+  if (masked_) put_mask(document);
+  for (std::size_t at = 0; at < document.size(); at += kPart) {
+    const auto part = document.subspan(at, std::min(kPart, document.size() - at));
+    ids_.resize(part.size());
+    std::ranges::transform(part, ids_.begin(), token_id);
+    if (type_ == TokenType::u16) {
+      narrow_.assign(ids_.begin(), ids_.end());
+      tokens_->write(std::as_bytes(std::span(narrow_)));
+    } else {
+      tokens_->write(std::as_bytes(std::span(ids_)));  // not negative, so the bits are those of uint32
+    }
+  }
+  end_document(std::ssize(document));
+}
+
+void ShardWriter::append(std::span<const std::uint16_t> document) {
+  REDLINE_CHECK(type_ == TokenType::u16 && !masked_, "narrow ids for a shard of wide or masked ones");
+  begin_document(std::ssize(document));
+  tokens_->write(std::as_bytes(document));
+  end_document(std::ssize(document));
 }
 
 Split ShardWriter::finish() {
@@ -444,7 +482,8 @@ class ShardSource final : public TokenDocuments {
   ShardSource(const std::vector<PreparedFolder>& folders, TokenSettings settings)
       : TokenDocuments(std::move(settings), folders[0].tokenizer(), folders[0].manifest.tokenizer_hash),
         name_(folders.size() == 1 ? folders[0].path.string() : fmt::format("{} prepared folders", folders.size())),
-        end_token_(folders[0].manifest.end_token) {
+        end_token_(folders[0].manifest.end_token),
+        beginning_(folders[0].beginning()) {
     const auto has_mask = [](const PreparedFolder& f) { return !f.manifest.chat.empty(); };
     const auto chat = std::ranges::find_if(folders, has_mask);
     masked_ = chat != folders.end();
@@ -454,11 +493,18 @@ class ShardSource final : public TokenDocuments {
     const bool val = split && (this->settings().evaluation || this->settings().part == Part::held_out);
     const Manifest& first = folders[0].manifest;
     std::int64_t documents = 0, vocabulary = 0;
-    for (const auto& [folder, m] : folders) {
+    for (const PreparedFolder& prepared : folders) {
+      const auto& [folder, m] = prepared;
       if (m.tokenizer_hash != first.tokenizer_hash)
         fail_user("{}: {} was prepared with the tokenizer {} and {} with {}; they cannot be read together",
                   this->settings().key, folders[0].path.string(), first.tokenizer_name, folder.string(),
                   m.tokenizer_name);
+      if (const auto own = prepared.beginning(); own && beginning_.value_or(*own) != *own)
+        fail_user(
+            "{}: the token that begins a text stands before the documents of {} alone, not of {}; prepare both "
+            "with the same --bos",
+            this->settings().key, (own->empty() ? folders[0].path : folder).string(),
+            (own->empty() ? folder : folders[0].path).string());
       vocabulary = std::max(vocabulary, m.vocabulary);
       for (const Shard& shard : (val ? m.val : m.train).shards) {
         shards_.push_back(std::make_unique<MappedShard>(folder, shard, m.dtype, documents));
@@ -479,6 +525,7 @@ class ShardSource final : public TokenDocuments {
   bool checked_when_read() const override { return true; }
   // Documents are closed by what they were prepared with, which need not be the tokenizer's own.
   std::optional<std::int32_t> end_token() const override { return end_token_; }
+  std::optional<std::vector<std::int32_t>> beginning() const override { return beginning_; }
   bool masked() const override { return masked_; }
 
  private:
@@ -499,6 +546,7 @@ class ShardSource final : public TokenDocuments {
 
   std::string name_;
   std::optional<std::int32_t> end_token_;
+  std::optional<std::vector<std::int32_t>> beginning_;
   bool masked_ = false;
   std::vector<std::unique_ptr<MappedShard>> shards_;
   std::vector<Path> files_;
@@ -511,6 +559,11 @@ bool is_prepared_folder(const Path& folder) { return real_files().exists(folder 
 
 std::string PreparedFolder::tokenizer() const {
   return manifest.tokenizer_file.empty() ? manifest.tokenizer_name : (path / manifest.tokenizer_file).string();
+}
+
+std::optional<std::vector<std::int32_t>> PreparedFolder::beginning() const {
+  if (manifest.beginning || !manifest.chat.empty()) return manifest.beginning;
+  return std::vector<std::int32_t>();
 }
 
 PreparedFolder read_prepared_folder(const Path& folder, const std::string& key) {

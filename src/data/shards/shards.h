@@ -45,6 +45,14 @@ struct Split {
   bool operator==(const Split&) const = default;
 };
 
+// A file that documents were read from, so that a second reading can be held against the first.
+struct HashedInput {
+  std::string name;  // without its folder
+  std::int64_t bytes = 0;
+  std::uint64_t hash = 0;  // XXH3-64 of all of them
+  bool operator==(const HashedInput&) const = default;
+};
+
 struct Manifest {
   TokenType dtype = TokenType::u16;  // u16 or u32
   std::int64_t vocabulary = 0;
@@ -52,12 +60,14 @@ struct Manifest {
   std::uint64_t tokenizer_hash = 0;
   std::string tokenizer_file;  // in the folder; empty: tokenizer_name is a built-in one
   std::optional<std::int32_t> end_token;
+  std::optional<std::vector<std::int32_t>> beginning = {};  // of every document; nothing: older programs wrote none
   std::string chat;  // how conversations were written, for people; not empty: shards have masks
   double val_fraction = 0;
   Split train, val;
   // The input that it was made from, for people to read.
   std::int64_t source_files = 0, source_bytes = 0;  // bytes of text, as the tokenizer saw them
   std::int64_t skipped_empty = 0, skipped_malformed = 0, skipped_file_ends = 0;
+  std::vector<HashedInput> inputs = {};  // files, in the order in which they were read; none: an older program made it
   bool operator==(const Manifest&) const = default;
 };
 
@@ -76,8 +86,9 @@ class ShardWriter {
               bool masked = false);
   ~ShardWriter();
 
-  void append(std::span<const std::int32_t> document);  // not empty, its ids fit the type; context only where masked
-  Split finish();                                       // synced to the disk; once, at the end
+  void append(std::span<const std::int32_t> document);   // not empty, its ids fit the type; context only where masked
+  void append(std::span<const std::uint16_t> document);  // not empty; where the type is u16 and nothing is masked
+  Split finish();                                        // synced to the disk; once, at the end
 
  private:
   class BlockWriter;
@@ -85,6 +96,8 @@ class ShardWriter {
   void close();
   void put_offset();
   void put_mask(std::span<const std::int32_t> document);
+  void begin_document(std::int64_t tokens);
+  void end_document(std::int64_t tokens);
 
   FileSystem& files_;
   Path folder_;
@@ -112,6 +125,8 @@ struct PreparedFolder {
   Manifest manifest;
 
   std::string tokenizer() const;  // as open_tokenizer() takes it
+  // How its documents begin. Conversations of an older program may begin as their template has it: nothing is known.
+  std::optional<std::vector<std::int32_t>> beginning() const;
 };
 
 // A folder that is not whole, or not ours, is a UserError that starts with `key`.

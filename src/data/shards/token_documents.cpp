@@ -120,6 +120,25 @@ std::optional<std::int32_t> TokenDocuments::end_token() const {
   return tokenizer_ ? tokenizer_.get().end_token() : std::nullopt;
 }
 
+// The token that begins a text stands before the first documents, or it does not. One that also closes documents tells
+// nothing.
+std::optional<std::vector<std::int32_t>> TokenDocuments::beginning() const {
+  constexpr std::int64_t kLookedAt = 16;
+  if (!tokenizer_) return {};
+  const Tokenizer& tokenizer = tokenizer_.get();
+  const std::optional<std::int32_t> bos = tokenizer.bos_token();
+  std::vector<std::int32_t> begin = tokenizer.beginning();
+  if (begin.empty() && bos) begin = {*bos};
+  if (begin.empty() || begin == std::vector{tokenizer.end_token().value_or(-1)}) return std::vector<std::int32_t>();
+  std::vector<std::int32_t> first;
+  for (std::int64_t i = 0; i < std::min(kLookedAt, count_); ++i) {
+    first.clear();
+    append(i, 0, std::min(length(i), std::ssize(begin)), first);
+    if (first != begin) return std::vector<std::int32_t>();
+  }
+  return begin;
+}
+
 std::optional<std::vector<std::int32_t>> TokenDocuments::bytes_of_ids() const {
   if (!tokenizer_) return {};
   return data::bytes_of_ids(tokenizer_.get(), end_token());

@@ -104,6 +104,8 @@ class TokenDocuments : public DocumentSource {
   std::string decode(const std::vector<std::int32_t>& tokens) const final;
   std::vector<std::int32_t> encode(const std::string& text) const final;
   std::optional<std::int32_t> end_token() const override;
+  // Found by looking: files of other programs do not say it. Nothing where no tokenizer is known.
+  std::optional<std::vector<std::int32_t>> beginning() const override;
   std::optional<std::vector<std::int32_t>> bytes_of_ids() const final;
   void read(std::int64_t index, std::vector<std::int32_t>& tokens) const final;
   std::int64_t length(std::int64_t index) const final;

@@ -199,6 +199,9 @@ namespace {
 constexpr std::string_view kEndTokens[] = {"<|endoftext|>", "<|end_of_text|>",       "</s>",
                                            "<eos>",         "<｜end▁of▁sentence｜>", "[EOS]"};
 
+// Those that begin a text, where no file names one.
+constexpr std::string_view kBosTokens[] = {"<|begin_of_text|>", "<s>", "<bos>", "<｜begin▁of▁sentence｜>", "[BOS]"};
+
 // Pieces of up to 16 bytes that became up to 3 tokens. Two pieces in the same place: the later one stays.
 class PieceCache {
  public:
@@ -243,20 +246,28 @@ class PieceCache {
 
 class BpeTokenizer final : public Tokenizer {
  public:
-  BpeTokenizer(std::string_view json, const std::string& name, std::string_view end_token)
+  BpeTokenizer(std::string_view json, const std::string& name, const TokenizerNotes& notes)
       : name_(name),
         spec_(parse_tokenizer_json(json, name)),
         raw_added_(spec_.raw_added),
         normalized_added_(spec_.normalized_added) {
-    end_ = spec_.id_of(end_token);
+    end_ = spec_.id_of(notes.end);
     for (const std::string_view known : kEndTokens)
       if (end_ < 0) end_ = spec_.id_of(known);
+    bos_ = spec_.id_of(notes.bos);
+    if (bos_ < 0 && !spec_.beginning.empty()) bos_ = spec_.beginning.back();
+    for (const std::string_view known : kBosTokens)
+      if (bos_ < 0) bos_ = spec_.id_of(known);
+    // As transformers has it: the notes stand above the file's own template.
+    if (notes.adds_bos && !*notes.adds_bos) spec_.beginning.clear();
+    if (notes.adds_bos.value_or(false) && spec_.beginning.empty() && bos_ >= 0) spec_.beginning = {bos_};
     fingerprint_ = hash64(fmt::format("{} {}", hex64(hash64(json)), end_));
   }
 
   std::string name() const override { return Path(name_).filename().string(); }
   std::int64_t vocabulary() const override { return static_cast<std::int64_t>(spec_.text_of_id.size()); }
   std::vector<std::int32_t> beginning() const override { return spec_.beginning; }
+  std::optional<std::int32_t> bos_token() const override { return bos_ < 0 ? std::nullopt : std::optional(bos_); }
   std::optional<std::int32_t> end_token() const override { return end_ < 0 ? std::nullopt : std::optional(end_); }
   std::uint64_t fingerprint() const override { return fingerprint_; }
   std::unique_ptr<Encoder> encoder() const override { return std::make_unique<BpeEncoder>(*this); }
@@ -420,15 +431,15 @@ class BpeTokenizer final : public Tokenizer {
   std::string name_;
   TokenizerJson spec_;
   AddedTokens raw_added_, normalized_added_;
-  std::int32_t end_ = -1;
+  std::int32_t end_ = -1, bos_ = -1;
   std::uint64_t fingerprint_ = 0;
 };
 
 }  // namespace
 
 std::shared_ptr<const Tokenizer> bpe_tokenizer(std::string_view json, const std::string& name,
-                                               std::string_view end_token) {
-  return std::make_shared<BpeTokenizer>(json, name, end_token);
+                                               const TokenizerNotes& notes) {
+  return std::make_shared<BpeTokenizer>(json, name, notes);
 }
 
 }  // namespace redline::data

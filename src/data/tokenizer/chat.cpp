@@ -213,12 +213,13 @@ Chat::Chat(std::optional<ChatTemplate> form, std::string why_not, const Tokenize
           "conversations, or leave {} at auto and give \"prompt\" and \"completion\"",
           key_, form_->name, token, tokenizer.name(), key_);
   end_ = id_of(tokenizer, form_->turn_end);
+  beginning_ = tokenizer.encode(form_->begin);
 }
 
 const ChatTemplate& Chat::form() const {
   if (!form_)
     throw NoTemplate(fmt::format(
-        "there are \"messages\", but {}; set {} to chatml or llama3, as the model knows it, or give \"prompt\" and "
+        "there are conversations, but {}; set {} to chatml or llama3, as the model knows it, or give \"prompt\" and "
         "\"completion\"",
         why_not_, key_));
   return *form_;
@@ -275,6 +276,7 @@ void ChatEncoder::append_messages(const std::vector<Message>& messages, std::vec
   const ChatTemplate& form = chat_.form();
   std::size_t from = tokens.size();
   if (!form.begin.empty()) encoder_.append(form.begin, tokens);
+  begin_with(marks_.begin_conversation, from, tokens);
   for (const Message& m : as_written(form, messages)) {
     const std::string header = fmt::format("{}{}{}", form.turn, name_of(m.role), form.header_end);
     text_ = header + m.content + form.turn_end + form.after;
@@ -291,7 +293,8 @@ void ChatEncoder::append_messages(const std::vector<Message>& messages, std::vec
 void ChatEncoder::append_pair(const Conversation& pair, std::vector<std::int32_t>& tokens) {
   const std::size_t from = tokens.size();
   text_ = pair.text + pair.completion;
-  const std::size_t first = append_after(pair.text, tokens);
+  std::size_t first = append_after(pair.text, tokens);
+  first += begin_with(marks_.begin, from, tokens);
   if (chat_.end_token()) tokens.push_back(*chat_.end_token());
   mark(tokens, from, first);
 }

@@ -58,11 +58,14 @@ class Chat {
   std::string name() const { return form_ ? form_->name : "completions"; }
   std::optional<std::int32_t> end_token() const { return end_; }  // closes an answer
   std::uint64_t fingerprint() const;                              // of all that decides tokens but the tokenizer
+  // How messages begin, as the template writes them; nothing where there is none.
+  std::optional<std::vector<std::int32_t>> beginning() const { return beginning_; }
 
  private:
   std::optional<ChatTemplate> form_;
   std::string why_not_, key_;
   std::optional<std::int32_t> end_;
+  std::optional<std::vector<std::int32_t>> beginning_;
 };
 
 // `how`: "none" (null is returned), "auto" (the template among the tokenizer's files), "chatml" or "llama3". `name` is
@@ -74,8 +77,9 @@ std::shared_ptr<const Chat> open_chat(const std::string& how, const std::string&
 // Encodes for one thread.
 class ChatEncoder {
  public:
-  // Both outlive it.
-  ChatEncoder(const Chat& chat, Encoder& encoder) : chat_(chat), encoder_(encoder) {}
+  // All outlive it.
+  ChatEncoder(const Chat& chat, const DocumentMarks& marks, Encoder& encoder)
+      : chat_(chat), marks_(marks), encoder_(encoder) {}
 
   // Adds the tokens of messages, as transformers' apply_chat_template does; or those of a pair: prompt and completion
   // as one text, and the end of an answer. Returns the bytes of text.
@@ -87,6 +91,7 @@ class ChatEncoder {
   std::size_t append_after(const std::string& before, std::vector<std::int32_t>& tokens);
 
   const Chat& chat_;
+  const DocumentMarks& marks_;
   Encoder& encoder_;
   std::int64_t bytes_ = 0;
   std::string text_;

@@ -14,7 +14,8 @@ namespace {
 
 class SentencePieceTokenizer final : public Tokenizer {
  public:
-  SentencePieceTokenizer(std::string_view model, const std::string& name) : name_(name), fingerprint_(hash64(model)) {
+  SentencePieceTokenizer(std::string_view model, const std::string& name, bool adds_bos)
+      : name_(name), fingerprint_(hash64(model)) {
     const auto status = processor_.LoadFromSerializedProto({model.data(), model.size()});
     if (!status.ok()) {
       // Where the bytes do not parse, the library names its own source line and nothing else.
@@ -23,6 +24,12 @@ class SentencePieceTokenizer final : public Tokenizer {
                 reason.find("ParseFromArray") == reason.npos ? ": " + reason : "");
     }
     if (processor_.GetPieceSize() < 1) fail_user("{}: the sentencepiece model has no pieces", name);
+    if (adds_bos && !bos_token())
+      fail_user(
+          "{}: the {} beside it has \"add_bos_token\": true, but the model has no piece that begins a text; set it "
+          "to false",
+          name, kTokenizerConfig);
+    adds_bos_ = adds_bos;
   }
 
   std::string name() const override { return Path(name_).filename().string(); }
@@ -30,6 +37,14 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::optional<std::int32_t> end_token() const override {
     const int id = processor_.eos_id();
     return id < 0 ? std::nullopt : std::optional<std::int32_t>(id);
+  }
+  std::optional<std::int32_t> bos_token() const override {
+    const int id = processor_.bos_id();
+    return id < 0 ? std::nullopt : std::optional<std::int32_t>(id);
+  }
+  // The model itself does not say whether it is put before a text.
+  std::vector<std::int32_t> beginning() const override {
+    return adds_bos_ ? std::vector{*bos_token()} : std::vector<std::int32_t>();
   }
   std::uint64_t fingerprint() const override { return fingerprint_; }
   std::unique_ptr<Encoder> encoder() const override { return std::make_unique<PieceEncoder>(*this); }
@@ -91,13 +106,15 @@ class SentencePieceTokenizer final : public Tokenizer {
 
   std::string name_;
   std::uint64_t fingerprint_;
+  bool adds_bos_ = false;
   sentencepiece::SentencePieceProcessor processor_;
 };
 
 }  // namespace
 
-std::shared_ptr<const Tokenizer> sentencepiece_tokenizer(std::string_view model, const std::string& name) {
-  return std::make_shared<SentencePieceTokenizer>(model, name);
+std::shared_ptr<const Tokenizer> sentencepiece_tokenizer(std::string_view model, const std::string& name,
+                                                         const TokenizerNotes& notes) {
+  return std::make_shared<SentencePieceTokenizer>(model, name, notes.adds_bos.value_or(false));
 }
 
 }  // namespace redline::data

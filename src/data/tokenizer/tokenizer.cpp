@@ -32,6 +32,7 @@ class ByteTokenizer final : public Tokenizer {
   std::string decode(std::span<const std::int32_t> ids) const override { return vocabulary_.decode(ids); }
   std::int32_t text_bytes(std::int32_t id) const override { return id < 256 ? 1 : 0; }
   std::unique_ptr<Encoder> encoder() const override { return std::make_unique<ByteEncoder>(*this); }
+  bool bytewise() const override { return !reads_special_; }
 
  private:
   class ByteEncoder final : public Encoder {
@@ -58,18 +59,23 @@ class ByteTokenizer final : public Tokenizer {
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t kLargestFile = std::uint64_t{1} << 30;
+constexpr const char* kAddBos = "add_bos_token";  // of tokenizer_config.json
 
 // These close a turn of a conversation. A configuration of a chat model gives them as its end of text.
 constexpr std::string_view kTurnEnds[] = {"<|im_end|>", "<|eot_id|>", "<|end_of_turn|>", "<end_of_turn>", "<|eom_id|>"};
 
-// "eos_token" of the tokenizer_config.json beside a tokenizer.json, unless it closes a turn.
-std::string configured_end(const Path& folder) {
+// Those of the tokenizer_config.json beside a tokenizer. An "eos_token" that closes a turn closes no document.
+TokenizerNotes notes_beside(const Path& folder) {
   const Path path = folder / kTokenizerConfig;
   if (!real_files().exists(path)) return {};
   const io::Json config = io::read_json(real_files(), path);
   if (!config.is_object()) fail_user("{}: it must hold an object", path.string());
-  const std::string end = special_token(config, "eos_token", path.string());
-  return std::ranges::find(kTurnEnds, end) == std::end(kTurnEnds) ? end : std::string();
+  TokenizerNotes notes{special_token(config, "eos_token", path.string()),
+                       special_token(config, "bos_token", path.string())};
+  if (std::ranges::find(kTurnEnds, notes.end) != std::end(kTurnEnds)) notes.end.clear();
+  if (const auto adds = config.find(kAddBos); adds != config.end() && !adds->is_null())
+    notes.adds_bos = io::boolean_at(config, kAddBos, path.string());
+  return notes;
 }
 
 std::shared_ptr<const Tokenizer> open_file(const Path& path, std::string_view key) {
@@ -78,12 +84,13 @@ std::shared_ptr<const Tokenizer> open_file(const Path& path, std::string_view ke
   const std::string name = path.filename().string();
   try {
     const std::string bytes = real_files().read(path);
-    if (path.extension() == ".model") return sentencepiece_tokenizer(bytes, path.string());
+    const bool has_notes = name == kTokenizerJson || name == kTokenizerModel;  // others' may lie beside any other name
+    const TokenizerNotes notes = has_notes ? notes_beside(path.parent_path()) : TokenizerNotes();
+    if (path.extension() == ".model") return sentencepiece_tokenizer(bytes, path.string(), notes);
     if (path.extension() != ".json")
       fail_user("{} is no tokenizer; its name must end in .json or .model", path.string());
     if (auto built_in = built_in_from_json(bytes)) return built_in;
-    const std::string end = name == kTokenizerJson ? configured_end(path.parent_path()) : std::string();
-    return bpe_tokenizer(bytes, path.string(), end);
+    return bpe_tokenizer(bytes, path.string(), notes);
   } catch (const UserError& error) {
     fail_user("{}: {}", key, error.what());
   }
@@ -102,6 +109,16 @@ io::Json read_object(const TokenizerFiles& files, const char* name) {
   io::Json json = it == files.end() ? io::Json::object() : io::parse_json(it->second, name);
   if (!json.is_object()) fail_user("the tokenizer's {} must hold an object", name);
   return json;
+}
+
+// In tokenizer_config.json, and in the file of older tokenizers where there is one.
+void name_special_tokens(TokenizerFiles& files, const std::map<std::string, std::string>& tokens) {
+  for (const char* name : {kTokenizerConfig, kSpecialTokens}) {
+    if (!files.contains(name)) continue;
+    io::Json json = read_object(files, name);
+    for (const auto& [key, text] : tokens) json[key] = text;
+    files[name] = text_of(json);
+  }
 }
 
 }  // namespace
@@ -171,12 +188,40 @@ std::vector<std::int32_t> Tokenizer::encode(std::string_view text) const {
   return ids;
 }
 
-bool append_document(Encoder& encoder, std::string_view text, std::optional<std::int32_t> end_token,
+DocumentMarks document_marks(const Tokenizer& tokenizer, std::string_view bos, std::string_view key) {
+  DocumentMarks marks{{}, {}, tokenizer.end_token()};
+  if (bos == "none") return marks;
+  marks.begin = tokenizer.beginning();
+  if (bos == "auto") return marks;
+  REDLINE_CHECK(bos == "always", "{} is {}", key, bos);
+  if (marks.begin.empty()) {
+    const std::optional<std::int32_t> token = tokenizer.bos_token();
+    if (!token)
+      fail_user(
+          "{} is always, but the tokenizer {} has no token that begins a text; leave it at auto, or name one as "
+          "bos_token in the tokenizer's {}",
+          key, tokenizer.name(), kTokenizerConfig);
+    marks.begin = {*token};
+  }
+  marks.begin_conversation = marks.begin;
+  return marks;
+}
+
+std::size_t begin_with(std::span<const std::int32_t> begin, std::size_t from, std::vector<std::int32_t>& ids) {
+  if (std::span(ids).subspan(from).size() >= begin.size() &&
+      std::ranges::equal(begin, std::span(ids).subspan(from, begin.size())))
+    return 0;
+  ids.insert(ids.begin() + static_cast<std::ptrdiff_t>(from), begin.begin(), begin.end());
+  return begin.size();
+}
+
+bool append_document(Encoder& encoder, std::string_view text, const DocumentMarks& marks,
                      std::vector<std::int32_t>& ids) {
   const std::size_t before = ids.size();
   encoder.append(text, ids);
   if (ids.size() == before) return false;
-  if (end_token) ids.push_back(*end_token);
+  begin_with(marks.begin, before, ids);
+  if (marks.end) ids.push_back(*marks.end);
   return true;
 }
 
@@ -268,12 +313,16 @@ void describe_use(TokenizerFiles& files, const Tokenizer* tokenizer, const Token
     tokens["pad_token"] = tokenizer->written(static_cast<std::int32_t>(use.pad));
   else if (tokenizer && use.end && config.value("pad_token", io::Json()).is_null())
     tokens["pad_token"] = tokens["eos_token"];
-  for (const auto& [key, text] : tokens) config[key] = text;
   files[kTokenizerConfig] = text_of(config);
-  if (!files.contains(kSpecialTokens)) return;
-  io::Json specials = read_object(files, kSpecialTokens);
-  for (const auto& [key, text] : tokens) specials[key] = text;
-  files[kSpecialTokens] = text_of(specials);
+  name_special_tokens(files, tokens);
+  if (tokenizer && use.beginning) describe_beginning(files, *tokenizer, *use.beginning);
+}
+
+void describe_beginning(TokenizerFiles& files, const Tokenizer& tokenizer, std::span<const std::int32_t> beginning) {
+  io::Json config = read_object(files, kTokenizerConfig);
+  config[kAddBos] = !beginning.empty();
+  files[kTokenizerConfig] = text_of(config);
+  if (!beginning.empty()) name_special_tokens(files, {{"bos_token", tokenizer.written(beginning.back())}});
 }
 
 }  // namespace redline::data

@@ -32,8 +32,10 @@ class Tokenizer {
   virtual std::optional<std::int32_t> end_token() const = 0;  // closes a document
   // The tokens that the tokenizer's own library puts before a text ("<|begin_of_text|>"). Encoding puts none.
   virtual std::vector<std::int32_t> beginning() const { return {}; }
+  virtual std::optional<std::int32_t> bos_token() const { return {}; }  // begins a text, where one is wanted
   virtual std::uint64_t fingerprint() const = 0;         // of all that decides ids: another tokenizer, another number
   virtual std::unique_ptr<Encoder> encoder() const = 0;  // lives no longer than the tokenizer
+  virtual bool bytewise() const { return false; }        // every byte by itself: a text may be cut anywhere
   virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
   // A token as the tokenizer's own files write it.
   virtual std::string written(std::int32_t id) const { return decode({&id, 1}); }
@@ -45,9 +47,25 @@ class Tokenizer {
   std::vector<std::int32_t> encode(std::string_view text) const;  // with an encoder of its own: for a text now and then
 };
 
-// Adds the ids of one document and its end token. Text without ids is no document: nothing is added, and the result is
+// The tokens around a document, beside those of its text.
+struct DocumentMarks {
+  std::vector<std::int32_t> begin;               // before plain text, and before a prompt with its completion
+  std::vector<std::int32_t> begin_conversation;  // before messages, where their template does not write it itself
+  std::optional<std::int32_t> end;               // closes plain text
+};
+
+// `bos` is none, always, or auto: what the tokenizer's own library puts before a text, and nothing before messages,
+// whose template says how they begin. `key` (data.bos, --bos) leads the UserError of "always" where the tokenizer has
+// no such token.
+DocumentMarks document_marks(const Tokenizer& tokenizer, std::string_view bos, std::string_view key);
+
+// Puts `begin` before the ids from place `from` on, unless they begin so already: a text may name the token itself.
+// Returns how many were put there.
+std::size_t begin_with(std::span<const std::int32_t> begin, std::size_t from, std::vector<std::int32_t>& ids);
+
+// Adds the ids of one document between its marks. Text without ids is no document: nothing is added, and the result is
 // false.
-bool append_document(Encoder& encoder, std::string_view text, std::optional<std::int32_t> end_token,
+bool append_document(Encoder& encoder, std::string_view text, const DocumentMarks& marks,
                      std::vector<std::int32_t>& ids);
 
 constexpr std::int32_t kEndOfDocument = 256;  // <end>, the first special token of every vocabulary of bytes
@@ -88,12 +106,18 @@ bool covers(const Tokenizer& all, const Tokenizer& some);
 // Ids index the embedding: a tokenizer with more of them than the model's vocabulary is a UserError led by `where`.
 void require_fits(const Tokenizer& tokenizer, std::int64_t model_vocab, std::string_view where);
 
-// `name` is the tokenizer's own and leads its UserErrors. `end_token`: the content of the special token that closes a
-// document, as files beside it say; empty: the one known by name.
-std::shared_ptr<const Tokenizer> bpe_tokenizer(std::string_view json, const std::string& name,
-                                               std::string_view end_token = {});
+// What a tokenizer_config.json says about the tokenizer beside it.
+struct TokenizerNotes {
+  std::string end = {}, bos = {};     // contents of the special tokens; empty: those that are known by name
+  std::optional<bool> adds_bos = {};  // before a text; nothing: the tokenizer's own file says it
+};
 
-std::shared_ptr<const Tokenizer> sentencepiece_tokenizer(std::string_view model, const std::string& name);
+// `name` is the tokenizer's own and leads its UserErrors.
+std::shared_ptr<const Tokenizer> bpe_tokenizer(std::string_view json, const std::string& name,
+                                               const TokenizerNotes& notes = {});
+
+std::shared_ptr<const Tokenizer> sentencepiece_tokenizer(std::string_view model, const std::string& name,
+                                                         const TokenizerNotes& notes = {});
 
 // Null for a name that is not built in.
 std::shared_ptr<const Tokenizer> built_in_tokenizer(std::string_view name);
@@ -121,9 +145,12 @@ struct TokenizerUse {
   std::optional<std::int32_t> end;  // closes a document
   std::int64_t pad = -1;            // the model's token for padding; -1: none, so that `end` pads
   std::int64_t max_length = 0;      // the model's positions
+  std::optional<std::vector<std::int32_t>> beginning = {};  // of its documents; nothing: it is not known
 };
 // Writes it into tokenizer_config.json, which is made where it is missing; other settings there stay. `tokenizer` is
 // null where redline cannot read the files: then no token is named.
 void describe_use(TokenizerFiles& files, const Tokenizer* tokenizer, const TokenizerUse& use);
+// The part of it that says how documents begin.
+void describe_beginning(TokenizerFiles& files, const Tokenizer& tokenizer, std::span<const std::int32_t> beginning);
 
 }  // namespace redline::data

@@ -181,14 +181,16 @@ class Reader {
     }
   }
 
-  // Encoding adds no tokens around a text. The tokens that a template puts before one are kept for prompts.
+  // Encoding adds no tokens around a text. Those that stand before one are kept: documents and prompts begin with them.
   void read_post_processor(const Json& object, int depth) {
     const std::string type = type_of(object, "a post_processor", file_);
     if (type == "Sequence" && depth < kDeepest) {
       for (const Json& one : members_of(object, "processors")) read_post_processor(one, depth + 1);
     } else if (type == "TemplateProcessing") {
       read_template(object);
-    } else if (type != "ByteLevel" && type != "RobertaProcessing" && type != "BertProcessing") {
+    } else if (type == "RobertaProcessing" || type == "BertProcessing") {
+      read_pair(object, "cls");
+    } else if (type != "ByteLevel") {
       fail_user("{}: the post-processor {} is not supported", file_, io::in_quotes(type));
     }
   }
@@ -197,27 +199,44 @@ class Reader {
     const Json* pieces = member_of(object, "single");
     if (pieces == nullptr || !pieces->is_array())
       fail_user("{}: a TemplateProcessing needs its list of \"single\"", file_);
+    std::vector<std::int32_t> before;
     for (const Json& piece : *pieces) {
       check_object(piece, "a piece of the template", file_);
       const Json* special = member_of(piece, "SpecialToken");
-      if (special == nullptr) return;  // the text itself: what follows it would end what is to go on
-      add_beginning(object, io::string_at(*special, "id", file_));
+      if (special == nullptr) break;  // the text itself: what follows it would end what is to go on
+      add_ids(object, io::string_at(*special, "id", file_), before);
     }
+    put_before(before);
   }
 
-  void add_beginning(const Json& object, const std::string& name) {
+  // A later processor stands around what the ones before it made.
+  void put_before(const std::vector<std::int32_t>& ids) {
+    t_.beginning.insert(t_.beginning.begin(), ids.begin(), ids.end());
+  }
+
+  // "cls": ["<s>", 0] stands before a text.
+  void read_pair(const Json& object, const char* key) {
+    const Json* pair = member_of(object, key);
+    if (pair == nullptr || !pair->is_array() || pair->size() != 2 || !(*pair)[0].is_string())
+      fail_user("{}: the post-processor's \"{}\" must be a token with its id", file_, key);
+    put_before({known_id((*pair)[1], (*pair)[0].get<std::string>())});
+  }
+
+  std::int32_t known_id(const Json& id, const std::string& name) const {
+    const bool known =
+        id.is_number_unsigned() && id.get<std::uint64_t>() < t_.has_id.size() && t_.has_id[id.get<std::size_t>()];
+    if (!known)
+      fail_user("{}: the template's token {} has an id that is not in the vocabulary", file_, io::in_quotes(name));
+    return id.get<std::int32_t>();
+  }
+
+  void add_ids(const Json& object, const std::string& name, std::vector<std::int32_t>& to) const {
     const Json* specials = member_of(object, "special_tokens");
     const Json* entry = specials != nullptr && specials->is_object() ? member_of(*specials, name) : nullptr;
     const Json* ids = entry != nullptr && entry->is_object() ? member_of(*entry, "ids") : nullptr;
     if (ids == nullptr || !ids->is_array())
       fail_user("{}: the template's token {} has no \"ids\" among its special_tokens", file_, io::in_quotes(name));
-    for (const Json& id : *ids) {
-      const bool known =
-          id.is_number_unsigned() && id.get<std::uint64_t>() < t_.has_id.size() && t_.has_id[id.get<std::size_t>()];
-      if (!known)
-        fail_user("{}: the template's token {} has an id that is not in the vocabulary", file_, io::in_quotes(name));
-      t_.beginning.push_back(id.get<std::int32_t>());
-    }
+    for (const Json& id : *ids) to.push_back(known_id(id, name));
   }
 
   void read_decoder(const Json& object, int depth) {

@@ -6,6 +6,7 @@
 #include <zstd.h>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/random.h"
 #include "testing/says.h"
 #include "testing/temp_folder.h"
@@ -303,7 +304,8 @@ TEST_F(TextInputTest, LongDocumentsHaveALimit) {
   format.longest_document = 1000;
   const std::string good = "{\"text\":\"a\"}\n", bad = "{\"text\":\"" + std::string(2'000'000, 'x') + "\"}\n";
   const std::string path = write("a.jsonl", good + bad + good);
-  EXPECT_TRUE(says(error_of({path}, format), {path + ":2:1: ", "1000 bytes"}));
+  EXPECT_TRUE(says(error_of({path}, format),
+                   {path + ":2:1: ", fmt::format("{} bytes", bad.size()), "1000 bytes", "data.max_document_mib"}));
   // It is one malformed document: what follows it is read, with its line and its place.
   for (const std::string& end : {good, std::string()}) {
     TextInput input({write("l.jsonl", good + bad + bad + good + end), write("m.jsonl", bad.substr(0, 5000)), path},
@@ -328,9 +330,67 @@ TEST_F(TextInputTest, LongDocumentsHaveALimit) {
   }
   EXPECT_TRUE(says(error_of({write("a.txt", std::string(1001, 'a'))}, format), {"cut it with data.separator"}));
   EXPECT_EQ(texts({write("b.txt", std::string(1000, 'a'))}, format).size(), 1u);
+  // So is one of a text, whose separator may stand across two readings.
+  format.separator = "<->";
+  for (const std::size_t size : {2000ul, (1ul << 18) - 1, (1ul << 18) - 2, 600'000ul}) {
+    TextInput text({write("c.txt", "a<->" + std::string(size - 4, '<') + "<->b<->c")}, format, "INPUT");
+    TextBlock block;
+    std::vector<std::string> seen;
+    while (text.next(block, 1, 1)) {
+      seen.push_back(fmt::format("{} {}", block.offset, block.too_long));
+    }
+    EXPECT_EQ(seen, (Texts{"0 0", fmt::format("4 {}", size - 1), fmt::format("{} 0", size + 3),
+                           fmt::format("{} 0", size + 7)}));
+  }
+  format.separator.clear();
   const std::string blank = write("blank.jsonl", std::string(5'000'000, '\n') + good);
   EXPECT_EQ(texts({blank}, format), Texts{"a"});
   EXPECT_EQ(texts({write("c.jsonl", good + std::string(800'000, '\n') + good)}, format, 10), (Texts{"a", "a"}));
+}
+
+// Documents must not depend on the memory: such a one is no malformed document, and nothing passes over it.
+TEST_F(TextInputTest, ADocumentWithoutMemoryIsAnotherErrorThanOneThatIsTooLong) {
+  InputFormat format;
+  format.longest_document = 1000;
+  format.most_in_memory = 100;
+  format.most_in_memory_is = "the limit of a test";
+  const auto error = [&](std::size_t size) {
+    TextInput input({write("a.jsonl", "{\"text\":\"" + std::string(size - 11, 'x') + "\"}")}, format, "INPUT");
+    TextBlock block;
+    std::string text;
+    EXPECT_TRUE(input.next(block, 1, 1));
+    try {
+      input.parse(block, 0, text);
+      return std::string("none");
+    } catch (const TooLong& e) {
+      EXPECT_TRUE(says(e.what(), {fmt::format("{} bytes", size), "100 bytes", "the limit of a test"}));
+      return std::string("no memory");
+    } catch (const UserError& e) {
+      return std::string("malformed");
+    }
+  };
+  EXPECT_EQ(error(100), "none");
+  EXPECT_EQ(error(101), "no memory");
+  EXPECT_EQ(error(1000), "no memory");
+  EXPECT_EQ(error(1001), "malformed");
+}
+
+TEST_F(TextInputTest, FilesAreHashedAsTheyAreRead) {
+  const std::string lines(300'000, '\n'), a = write("a.jsonl", lines + "{\"text\":\"a\"}\n"),
+                                          b = write("b.txt.gz", gzipped("some text"));
+  for (const std::int64_t target : {1, 1 << 20}) {
+    TextInput input({a, b}, {}, "INPUT");
+    input.hash_files();
+    TextBlock block;
+    while (input.next(block, target, 10)) {
+    }
+    const std::vector<FileHash> hashes = input.hashes();
+    ASSERT_EQ(hashes.size(), 2u);
+    for (const auto& [path, bytes, hash] : hashes) {
+      EXPECT_EQ(bytes, static_cast<std::int64_t>(real_files().size(path)));
+      EXPECT_EQ(hash, hash64(real_files().read(path)));
+    }
+  }
 }
 
 TEST_F(TextInputTest, MalformedDocumentsAreNamed) {

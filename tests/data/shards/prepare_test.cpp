@@ -3,17 +3,20 @@
 #include "data/shards/prepare.h"
 
 #include <gtest/gtest.h>
+#include <malloc.h>
 #include <unistd.h>
 
 #include <map>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/random.h"
 #include "data/shards/shards.h"
 #include "data/shards/small_folder.h"
 #include "data/tokenizer/tokenizer.h"
 #include "testing/at_once.h"
 #include "testing/failing_files.h"
+#include "testing/memory.h"
 #include "testing/paths.h"
 #include "testing/says.h"
 #include "testing/temp_folder.h"
@@ -112,6 +115,69 @@ TEST_F(PrepareTest, EndTokens) {
   EXPECT_EQ(texts(), std::vector<std::string>{"xy"});
   s.end_token = 257;
   EXPECT_TRUE(says(error_of(s), {"--end-token 257"}));
+}
+
+// A flipped bit of plain text, or of Parquet without checksums, is told by nothing else.
+TEST_F(PrepareTest, ASecondReadingIsHeldAgainstTheFirst) {
+  const auto a = write("a.jsonl", "{\"text\":\"ab\"}\n"), b = write("b.txt", "dd");
+  const Manifest m = run(settings({a, b})).manifest;
+  ASSERT_EQ(m.inputs.size(), 2u);
+  EXPECT_EQ(m.inputs[0], (HashedInput{"a.jsonl", 14, hash64(real_files().read(a))}));
+  EXPECT_EQ(read_prepared_folder(out_, "k").manifest.inputs, m.inputs);
+  PrepareSettings again = settings({a, b});
+  again.out = folder_ / "again";
+  again.same_input_as = read_prepared_folder(out_, "k");
+  EXPECT_EQ(run(again).manifest, m);
+  real_files().remove_all(again.out);
+  write("b.txt", "de");
+  EXPECT_TRUE(says(error_of(again), {"--same-input-as", "b.txt", hex64(m.inputs[1].hash)}));
+  EXPECT_FALSE(real_files().exists(again.out));
+  again.inputs = {a};
+  EXPECT_TRUE(says(error_of(again), {"--same-input-as", "2 files", "1 file"}));
+}
+
+TEST_F(PrepareTest, ADocumentOverTheLimitIsPassedOverAndNamed) {
+  const auto a =
+      write("a.jsonl", "{\"text\":\"a\"}\n{\"text\":\"" + std::string(5000, 'b') + "\"}\n{\"text\":\"c\"}\n");
+  PrepareSettings s = settings({a});
+  s.format.longest_document = 1000;
+  s.format.longest_key = "--max-document-mib";
+  EXPECT_TRUE(says(error_of(s), {"a.jsonl:2:1", "5012 bytes", "--max-document-mib", "--on-error skip"}));
+  s.skip_bad = true;
+  EXPECT_EQ(run(s).manifest.skipped_malformed, 1);
+  EXPECT_EQ(texts(), (std::vector<std::string>{"a<end>", "c<end>"}));
+}
+
+// Long texts are tokenized in parts, and their ids handed on narrow: it shows in nothing but memory.
+TEST_F(PrepareTest, ALongDocumentIsWhole) {
+  std::string text(9'500'000, 'a');
+  for (std::size_t i = 0; i < text.size(); i += 997) text[i] = static_cast<char>('b' + i % 20);
+  run(settings({write("a.jsonl", "{\"text\":\"x\"}\n{\"text\":\"" + text + "\"}\n{\"text\":\"y\"}\n")}));
+  EXPECT_EQ(texts(), (std::vector<std::string>{"x<end>", text + "<end>", "y<end>"}));
+}
+
+// The line, its text and its ids are not all held at once, and none of them twice.
+TEST_F(PrepareTest, ALongLineTakesThreeTimesItsBytesAtMost) {
+  constexpr std::int64_t kBytes = 48 << 20;
+  const auto file = real_files().create(folder_ / "a.jsonl");
+  const std::string part(1 << 16, 'x');
+  file->write("{\"text\":\"");
+  for (std::int64_t written = 0; written < kBytes; written += std::ssize(part)) file->write(part);
+  file->write("\"}\n");
+  file->close();
+  ::malloc_trim(0);
+  const std::int64_t before = testing::status_bytes("VmRSS:");
+  [[maybe_unused]] const bool watched = testing::reset_peak() && before > 0;
+  PrepareSettings s = settings({(folder_ / "a.jsonl").string()});
+  s.threads = 1;
+  EXPECT_EQ(run(s).total.tokens, kBytes + 1);
+  const std::int64_t most = testing::status_bytes("VmHWM:") - before;
+  RecordProperty("most_mib", static_cast<int>(most >> 20));
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they keep what was freed
+  if (watched) {
+    EXPECT_LT(most, 3 * kBytes + (24 << 20));
+  }
+#endif
 }
 
 // What closes a document may stand beside the tokenizer alone: the copy knows it, too.

@@ -95,9 +95,10 @@ class ChatTest : public ::testing::Test {
     Conversation conversation;
     read_conversation(line, JsonTextField("text"), conversation);
     const auto encoder = tokenizer->encoder();
+    const DocumentMarks marks = document_marks(*tokenizer, "auto", "data.bos");
     Ids tokens = {7};  // what stood there stays
     Encoded out;
-    out.bytes = ChatEncoder(*chat, *encoder).append(conversation, tokens);
+    out.bytes = ChatEncoder(*chat, marks, *encoder).append(conversation, tokens);
     EXPECT_EQ(tokens[0], 7);
     Ids all, run;
     for (std::size_t i = 1; i <= tokens.size(); ++i) {
@@ -206,6 +207,26 @@ TEST_F(ChatTest, AnotherFormIsAnotherFingerprint) {
   EXPECT_EQ(print("chatml"), print("chatml"));
 }
 
+TEST_F(ChatTest, OtherFormsOfConversationsAreRead) {
+  const auto same = [&](const char* line, const std::vector<std::pair<std::string, std::string>>& messages) {
+    const Encoded got = encode("chatml", line), wanted = encode("chatml", messages_line(messages));
+    EXPECT_EQ(got.text, wanted.text);
+    EXPECT_EQ(got.learned, wanted.learned);
+    EXPECT_FALSE(got.learned.empty());
+  };
+  same(R"({"id": "x", "conversations": [{"from": "human", "value": "Why?"}, {"from": "gpt", "value": "So."}]})",
+       {{"user", "Why?"}, {"assistant", "So."}});
+  same(R"({"system": "Be brief.", "conversations": [{"from": "user", "value": "Why?"},)"
+       R"( {"from": "chatgpt", "value": "So."}]})",
+       {{"system", "Be brief."}, {"user", "Why?"}, {"assistant", "So."}});
+  same(R"({"conversations": [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "So."}]})",
+       {{"user", "Why?"}, {"assistant", "So."}});
+  same(R"({"instruction": "Add.", "input": "1 and 2", "output": "3", "text": "all of it"})",
+       {{"user", "Add.\n1 and 2"}, {"assistant", "3"}});
+  same(R"({"instruction": "Say hello.", "input": "", "output": "Hello."})",
+       {{"user", "Say hello."}, {"assistant", "Hello."}});
+}
+
 std::string problem_of(const std::string& line) {
   Conversation conversation;
   try {
@@ -231,6 +252,12 @@ TEST(Conversation, WhatIsWrongWithOneIsSaid) {
       {R"({"messages": ["x"]})", "message 1: it is a string"},
       {R"({"messages": {"role": "user"}})", "\"messages\" is an object"},
       {R"({"completion": "x"})", "\"prompt\""},
+      {R"({"conversations": [{"from": "human", "value": "x"}]})", "no answer"},
+      {R"({"conversations": [{"from": "tool", "value": "x"}]})", "message 1: the role \"tool\" is none of \"human\""},
+      {R"({"conversations": [{"from": "gpt", "content": "x"}]})", "message 1: there is no \"value\""},
+      {R"({"messages": [{"role": "gpt", "content": "x"}]})", "message 1: the role \"gpt\""},
+      {R"({"instruction": "x", "output": 1})", "\"output\" is a number"},
+      {R"({"instruction": "x", "input": [], "output": "y"})", "\"input\" is an array"},
       {R"({"prompt": 1, "completion": "x"})", "\"prompt\" is a number"},
       {R"({"prompt": "x", "completion": true})", "\"completion\" is true or false"},
       {R"({"other": 1})", "this is no conversation"},

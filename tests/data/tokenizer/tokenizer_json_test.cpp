@@ -70,6 +70,17 @@ TEST(TokenizerJsonTest, KeepsWhatATemplatePutsBeforeAText) {
   EXPECT_EQ(tokenizer->beginning(), (Ids{5}));
   EXPECT_EQ(tokenizer->encode("ab"), (Ids{4})) << "documents have none";
   EXPECT_EQ(bpe_tokenizer(small().dump(), "t.json")->beginning(), Ids{});
+  // tokenizer_config.json stands above it, as in transformers.
+  EXPECT_EQ(bpe_tokenizer(with_template().dump(), "t.json", {.adds_bos = false})->beginning(), Ids{});
+  EXPECT_EQ(bpe_tokenizer(with_template().dump(), "t.json", {.adds_bos = true})->beginning(), (Ids{5}));
+  EXPECT_EQ(bpe_tokenizer(small().dump(), "t.json", {.bos = "<end>", .adds_bos = true})->beginning(), (Ids{5}));
+  EXPECT_EQ(bpe_tokenizer(small().dump(), "t.json", {.bos = "<end>"})->beginning(), Ids{});
+  EXPECT_EQ(bpe_tokenizer(small().dump(), "t.json", {.bos = "<end>"})->bos_token(), 5);
+  Json roberta = small();
+  roberta["post_processor"] = Json::parse(R"({"type": "RobertaProcessing", "sep": ["b", 1], "cls": ["<end>", 5]})");
+  EXPECT_EQ(bpe_tokenizer(roberta.dump(), "t.json")->beginning(), (Ids{5}));
+  roberta["post_processor"]["cls"] = Json::parse(R"(["<end>", 99])");
+  EXPECT_TRUE(says(error_of(roberta), {"not in the vocabulary"}));
   const auto refused = [](const char* pointer, const Json& value) {
     Json json = with_template();
     json[Json::json_pointer(pointer)] = value;
@@ -90,8 +101,8 @@ TEST(TokenizerJsonTest, TheSmallOneWorks) {
   EXPECT_EQ(tokenizer->decode(Ids{4, 3, 4, 2, 5, 1}), "ab abc<end>b");
   EXPECT_EQ(tokenizer->decode(Ids{0, 77, -1}), "a<77><-1>");
   EXPECT_FALSE(tokenizer->end_token()) << "<end> is not known to close documents";
-  EXPECT_EQ(bpe_tokenizer(small().dump(), "t.json", "<end>")->end_token(), 5);
-  EXPECT_NE(bpe_tokenizer(small().dump(), "t.json", "<end>")->fingerprint(), tokenizer->fingerprint());
+  EXPECT_EQ(bpe_tokenizer(small().dump(), "t.json", {.end = "<end>"})->end_token(), 5);
+  EXPECT_NE(bpe_tokenizer(small().dump(), "t.json", {.end = "<end>"})->fingerprint(), tokenizer->fingerprint());
   EXPECT_THROW(tokenizer->encode("a\xff"), UserError);
 }
 
@@ -250,6 +261,23 @@ TEST(SentencePieceTest, ADamagedModelIsAnError) {
   EXPECT_EQ(tokenizer->end_token(), 2);
   EXPECT_EQ(tokenizer->decode(Ids{100'000}), "<100000>");
   EXPECT_THROW(tokenizer->encode("a\xff"), UserError);
+}
+
+// The model itself does not say it.
+TEST(SentencePieceTest, BeginsATextAsTheConfigurationBesideItSays) {
+  redline::testing::TempFolder folder;
+  const Path pieces = Path(testing::source_folder()) / "tests/fixtures/tokenizers/pieces.model";
+  real_files().replace(folder / "tokenizer.model", real_files().read(pieces));
+  const auto beginning = [&](const char* config) {
+    real_files().replace(folder / "tokenizer_config.json", config);
+    return open_tokenizer(folder.path().string(), "test")->beginning();
+  };
+  EXPECT_EQ(beginning("{}"), Ids{});
+  EXPECT_EQ(beginning(R"({"add_bos_token": null})"), Ids{});
+  EXPECT_EQ(beginning(R"({"add_bos_token": true})"), (Ids{1}));
+  EXPECT_EQ(beginning(R"({"add_bos_token": false})"), Ids{});
+  EXPECT_TRUE(says(testing::error_of([&] { beginning(R"({"add_bos_token": "yes"})"); }), {"add_bos_token"}));
+  EXPECT_EQ(document_marks(*open_tokenizer(pieces.string(), "test"), "always", "k").begin, (Ids{1}));
 }
 
 }  // namespace

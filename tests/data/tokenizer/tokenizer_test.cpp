@@ -34,7 +34,7 @@ TEST(TokenizerFiles, ABuiltInOneIsATokenizerJsonAndItselfAgain) {
     EXPECT_EQ(again->name(), name);
     EXPECT_EQ(again->fingerprint(), built_in->fingerprint());
     // What others make of it.
-    const auto as_bpe = bpe_tokenizer(files.at("tokenizer.json"), "tokenizer.json", "<end>");
+    const auto as_bpe = bpe_tokenizer(files.at("tokenizer.json"), "tokenizer.json", {.end = "<end>"});
     EXPECT_EQ(as_bpe->vocabulary(), built_in->vocabulary());
     EXPECT_EQ(as_bpe->end_token(), built_in->end_token());
     for (const char* text : {"plain words\n\tand caf\xC3\xA9", "", "  \r\n \xF0\x9F\x98\x80 12345 '"})
