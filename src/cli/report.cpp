@@ -69,7 +69,8 @@ std::string summary_line(const report::RunRecord& run, const report::RunSummary&
     if (!std::isnan(value)) line += fmt::format("; {}{}", words, written);
   };
   add(s.last_loss, "loss ", report::plain(s.last_loss, 4));
-  add(s.last_eval, "held out ", report::plain(s.last_eval, 4));
+  add(s.last_eval, !run.sessions.empty() && run.sessions.back().trained_on ? "on training data " : "held out ",
+      report::plain(s.last_eval, 4));
   const double rate = s.figure("mean_tokens_per_s"), mfu = s.figure("mean_mfu"), gib = s.figure("memory_gib");
   add(rate, "", report::token_rate(rate));
   add(mfu, "mfu ", fmt::format("{} (peak {})", report::percent(mfu), report::percent(s.figure("peak_mfu"))));

@@ -320,6 +320,7 @@ io::Json run_data(const RunRecord& run, const RunSummary& summary) {
     out.update({{"program", s.program},
                 {"started", run.sessions.front().time},
                 {"card_memory", s.card ? s.device_memory : 0},
+                {"trained_on", s.trained_on},
                 {"header", s.header}});
   }
   std::vector<std::size_t> last_rows;

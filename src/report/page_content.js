@@ -29,17 +29,19 @@ const runsPage = ({ runs, figures, panels, title, unreadable }) => {
     table(kind, all[0], all.slice(1), caption);
   };
   const timed = run => run.goodput?.wall_seconds > 0;
+  const heldOut = run => run.trained_on ? "evaluated, and trained on" : "held out";
   if (runs.some(run => run.x.step.length)) {
     const row = (name, value) => [name, ...runs.map(value)], loss = v => v === null ? "–" : v.toFixed(4);
+    const evaluated = runs.some(run => run.trained_on) ? "evaluated loss" : "held-out loss";
     const before = run => run.held_out.step[0] === 0 ? run.held_out.y[0] : null;
     const began = !turned && runs.some(run => before(run) !== null);
     const short = figures.filter(f => !turned || ["mean_mfu", "mean_tokens_per_s", "memory_gib"].includes(f.key));
     const rows = [
       ...(several ? [row("state", run => run.state)] : []),
       row("loss, last 20 steps", run => loss(run.last_loss)),
-      ...(began ? [row("held-out loss, step 0", run => loss(before(run)))] : []),
-      row("held-out loss, last", run => loss(run.last_eval_loss)),
-      row("held-out loss, best", run => loss(run.best_eval_loss)),
+      ...(began ? [row(evaluated + ", step 0", run => loss(before(run)))] : []),
+      row(evaluated + ", last", run => loss(run.last_eval_loss)),
+      row(evaluated + ", best", run => loss(run.best_eval_loss)),
       ...(runs.some(run => run.held_out_average.y.length) ?
         [row("of the average, last", run => loss(run.held_out_average.y.at(-1) ?? null))] : []),
       row("steps", run => grouped(run.steps) + (run.steps_asked ? " of " + grouped(run.steps_asked) : "")),
@@ -85,10 +87,11 @@ const runsPage = ({ runs, figures, panels, title, unreadable }) => {
         ...(several ? { name: run.run, run: i } : { name: panel.evaluations ? "training" : panel.title }) }] : []),
       ...(panel.evaluations && sets(run, i).length ? sets(run, i) :
         panel.evaluations && run.held_out.y.length ? [{ y: run.held_out.y, x: run.held_out, dots: true, dashed: true,
-        ...(several ? { name: run.run + ", held out", run: i, colour: i } : { name: "held out", colour: 1 }) }] : []),
+        ...(several ? { name: `${run.run}, ${heldOut(run)}`, run: i, colour: i } :
+          { name: heldOut(run), colour: 1 }) }] : []),
       ...(panel.evaluations && run.held_out_average.y.length ? [{ y: run.held_out_average.y, x: run.held_out_average,
-        dots: true, dashed: true, ...(several ? { name: run.run + ", held out, average", run: i, colour: i } :
-          { name: "held out, average of weights", colour: 1 + Math.max(1, sets(run, i).length) }) }] : [])]);
+        dots: true, dashed: true, ...(several ? { name: `${run.run}, ${heldOut(run)}, average`, run: i, colour: i } :
+          { name: heldOut(run) + ", average of weights", colour: 1 + Math.max(1, sets(run, i).length) }) }] : [])]);
     const marks = [], flags = [];
     if (panel.evaluations) runs.forEach((run, i) => {
       const owner = several ? run.run + " " : "", { from, to, from_step } = run.went_back;
@@ -104,7 +107,8 @@ const runsPage = ({ runs, figures, panels, title, unreadable }) => {
           "") + run.skips.text[k] }));
     });
     flags.sort((a, b) => b.gone - a.gone);  // those of the curve stand in front
-    const key = [several && evaluated ? "lines: training; dots: held out" : "",
+    const key = [several && evaluated ? "lines: training; dots: " +
+        (runs.some(run => run.trained_on) ? "evaluations" : "held out") : "",
       flags.some(flag => !flag.gone) ? "▲ update skipped" : "",
       flags.some(flag => flag.gone) ? "△ skipped before the run went back" : ""];
     if (series.length) addPlot({ ...panel, series, marks, flags, key: key.filter(words => words).join("; ") });

@@ -218,6 +218,7 @@ class EventRows {
          {"card", h.card},
          {"device_memory", h.device_memory},
          {"data", h.data},
+         {"trained_on", h.trained_on},
          {"peak_flops", h.peak_flops},
          {"peak_source", h.peak_source},
          {"memory", std::move(memory)},

@@ -321,6 +321,36 @@ TEST(Console, OnATerminalEachTenthStays) {
   EXPECT_EQ(kept, 11);  // the first, and each tenth
 }
 
+// Data that are trained on as well are not held out, and nothing calls them so.
+TEST(Console, WhatIsTrainedOnIsNotCalledHeldOut) {
+  SmallRun run(100);
+  run.header.trained_on = {"eval"};
+  run.header.held_out_data = data::EpochSize{1, 500'000, 0};
+  Captured out;
+  Console console(out.stream(), false);
+  console.on(train::Started{run.header});
+  console.on(train::Evaluated{0, 5.5});
+  EXPECT_EQ(times(out.text(), "loss on training data 5.5000 before the first step\n"), 1);
+  EXPECT_TRUE(says(out.text(), "evaluated, and trained on: 1 document"));
+  EXPECT_FALSE(says(out.text(), "held"));
+  run.header.trained_on = {"code"};
+  console.on(train::Started{run.header});
+  train::StepMetrics m = shown_step(60);
+  m.eval_loss = 1.25;
+  m.eval_sets = {{"web", 1.25, {}}, {"code", 0.5, {}}};
+  console.on(train::Stepped{m});
+  EXPECT_TRUE(says(out.text(), "web 1.2500, code 0.5000 (trained on) after step 60\n"));
+}
+
+TEST(Header, SaysHowManyIdsTheDataHave) {
+  SmallRun run(100);
+  run.config.model.vocab = 50304;
+  run.header.data_vocabulary = 50257;
+  EXPECT_TRUE(says(header_lines(run.header, 400)[0], {"vocabulary 50304", "50257"}));
+  run.header.data_vocabulary = 50304;
+  EXPECT_FALSE(says(header_lines(run.header, 400)[0], "in the data"));
+}
+
 TEST(Console, EvaluationsAndCheckpointsHaveTheirOwnLines) {
   const SmallRun run(100);
   Captured out;

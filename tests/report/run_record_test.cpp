@@ -91,6 +91,18 @@ TEST_F(RunRecordTest, AWholeRun) {
   EXPECT_EQ(run.settings, settings);
 }
 
+TEST_F(RunRecordTest, SetsThatAreTrainedOnReachThePage) {
+  for (const bool trained_on : {true, false}) {
+    write("events.jsonl", fmt::format("{{\"time\":1e9,\"step\":0,\"kind\":\"started\",\"version\":1,\"first_step\":0,"
+                                      "\"trained_on\":[{}]}}\n",
+                                      trained_on ? "\"eval\"" : ""));
+    write("metrics.jsonl", rows(1, 3));
+    const RunRecord run = read();
+    const io::Json page = testing::page_data(run_page({run}, {summarise(run, {})}, {}))["runs"][0];
+    EXPECT_EQ(page["trained_on"], trained_on);
+  }
+}
+
 // Skipped at 4 and 9, gone back from 10 to 8, skipped at 9 again, killed, resumed after 6.
 TEST_F(RunRecordTest, UpdatesThatWereNotMade) {
   const auto event = [](const char* kind, int step, const std::string& more) {
