@@ -11,6 +11,7 @@ struct StepCounts {
   double pairs = 0;  // real target pairs
   double real_tokens = 0, flops = 0, flops_palm = 0;
   double stop = 0;  // ranks that were asked to end after the step
+  double save = 0;  // rank 0's clock asks for a checkpoint after it
 };
 
 struct StepState {

@@ -103,7 +103,7 @@ struct EvalRequest {
 bool read_eval_words(const Words& words, EvalRequest& s) {
   ModelWords model;
   Arguments arguments("eval", "loss, perplexity and bits a byte on held-out data, or answers to multiple choice",
-                      "MODEL [--data FILES...] [--choices FILE] [--batches N] [--json]",
+                      "MODEL [--data FILES...] [--choices FILE] [--tokens N] [--json]",
                       {"redline eval runs/a", "redline eval runs/a --data notes.txt",
                        "redline eval runs/a --data web=c4.jsonl code=src.jsonl      a loss for each",
                        "redline eval HF_DIR --data shards/ --per-document",
@@ -123,9 +123,11 @@ bool read_eval_words(const Words& words, EvalRequest& s) {
   arguments.text("--tokenizer", "NAME", s.request.tokenizer,
                  "for text, and a model that brings none: a tokenizer.json, a sentencepiece .model, a folder with one, "
                  "bytes or ping (default: the model's own)");
-  arguments.integer(
-      "--batches", "N", s.request.batches, 0, 1'000'000'000,
-      "batches to evaluate, 0: all (default: all of --data; without --data, the run's train.eval_batches)");
+  std::int64_t tokens = -1, batches = -1;
+  arguments.integer("--tokens", "N", tokens, 0, std::int64_t{1} << 53,
+                    "held-out tokens to evaluate, the same ones whatever the batch; 0: all (default: all of --data; "
+                    "without --data, the run's train.eval_tokens)");
+  arguments.integer("--batches", "N", batches, 0, 1'000'000'000, "the same in batches, whose tokens change with them");
   arguments.average(s.average);
   arguments.flag("--per-document", s.request.per_document,
                  "one document at a time instead of packed: the same figure, slower");
@@ -135,8 +137,14 @@ bool read_eval_words(const Words& words, EvalRequest& s) {
   arguments.exits(kStopped, "stopped by a signal: there is no result");
   if (!arguments.parse(words)) return false;
   s.model = model.model("eval", "data to evaluate it on are given with --data");
-  if (!s.choices.empty() && (!s.request.data.empty() || s.request.batches >= 0 || s.request.per_document))
-    fail_user("--choices {} stands alone: --data, --batches and --per-document are about held-out text", s.choices);
+  if (tokens >= 0) s.request.tokens = tokens;
+  if (batches >= 0) s.request.batches = batches;
+  if (s.request.tokens && s.request.batches)
+    fail_user("--tokens {} and --batches {} both say how much is evaluated: give one of them", tokens, batches);
+  if (!s.choices.empty() &&
+      (!s.request.data.empty() || s.request.tokens || s.request.batches || s.request.per_document))
+    fail_user("--choices {} stands alone: --data, --tokens, --batches and --per-document are about held-out text",
+              s.choices);
   if (!s.request.chat.empty() && s.request.data.empty())
     fail_user("--chat {} is about the .jsonl files of --data; the run's own data are read as they were",
               s.request.chat);

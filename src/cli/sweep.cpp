@@ -74,6 +74,8 @@ Figures read_figures(FileSystem& files, const Sweep& sweep) {
         row.seconds = s.seconds;
         row.loss = s.last_loss;
         row.eval_loss = s.last_eval;
+        for (const double tokens : figures.runs.back().column("eval_tokens"))
+          if (!std::isnan(tokens)) row.eval_tokens = tokens;
         row.tokens_per_s = s.figure("mean_tokens_per_s");
       } catch (const std::runtime_error& e) {  // a UserError or a MachineError; the other runs are there
         figures.unreadable.emplace_back(e.what());
@@ -244,6 +246,7 @@ class Sweeping {
   void tell_end(const Figures& figures, bool stopped) {
     const std::string page = (sweep_.folder / kPage).string(), csv = (sweep_.folder / kCsv).string();
     for (const std::string& sentence : figures.unreadable) log::warn("{}", sentence);
+    for (const std::string& sentence : report::unlike_in_words(figures.table)) log::warn("{}", sentence);
     if (options_.json) {
       io::Json json = {{"folder", sweep_.folder.string()}};
       json.update(report::to_json(figures.table));
@@ -253,7 +256,9 @@ class Sweeping {
     if (const std::string groups = report::groups_to_text(figures.table); !groups.empty()) print("\n" + groups);
     if (const auto best = figures.table.best()) {
       const report::SweepRow& row = figures.table.rows[*best];
-      print(fmt::format("\n* best: {}, held-out loss {}\n", row.folder, report::plain(row.eval_loss, 4)));
+      const std::string over =
+          std::isnan(row.eval_tokens) ? "" : " over " + report::grouped(std::llround(row.eval_tokens), "token");
+      print(fmt::format("\n* best: {}, held-out loss {}{}\n", row.folder, report::plain(row.eval_loss, 4), over));
     }
     print(fmt::format("table: {}\nreport: {}\n", csv, page));
     const auto due = std::ranges::count_if(sweep_.runs, [&](const SweptRun& run) { return is_due(run, options_); });

@@ -165,7 +165,7 @@ void settle(FileSystem& files, const Sweep& sweep, SweptRun& run) {
 auto batch_and_length(const config::Train& t) {
   return std::tie(t.batch_size, t.automatic_batch_size, t.accumulate, t.seq_len, t.accumulate_from,
                   t.accumulate_ramp_steps, t.seq_len_from, t.seq_len_ramp_steps, t.max_steps, t.max_tokens, t.epochs,
-                  t.max_hours, t.fit_hours, t.eval_batches);
+                  t.max_hours, t.fit_hours, t.eval_tokens, t.eval_batches);
 }
 
 auto schedule(const config::Optim& o) {

@@ -1,4 +1,5 @@
 // redline train.
+#include <algorithm>
 #include <ctime>
 #include <filesystem>
 #include <limits>
@@ -150,6 +151,40 @@ void put_fp8_products(train::TrainOptions& options, device::Device& device, File
   options.fp8_reasons = std::move(choice.reasons);
 }
 
+// The run's folder as this command finds it. A run that ends by its user's mistake before its first step, such as a bad
+// document, has nothing to keep: its files go, so that the mended command finds the folder as this one did.
+class FolderAsFound final : public train::Observer {
+ public:
+  FolderAsFound(FileSystem& files, const Path& folder)
+      : files_(files), folder_(folder), there_(files.exists(folder)), held_run_(train::holds_run(files, folder)) {
+    if (there_) before_ = files.list(folder);
+  }
+
+  // A folder in which this run has not begun may be another's by now.
+  void on(const train::Event& event) override {
+    hear(
+        event, [&](const train::Started&) { began_ = true; }, [&](const train::Stepped&) { stepped_ = true; },
+        [&](const train::Saved&) { stepped_ = true; });
+  }
+
+  void put_back() const {
+    if (held_run_ || !began_ || stepped_) return;
+    try {
+      if (!there_) return files_.remove_all(folder_);
+      for (const std::string& name : files_.list(folder_))
+        if (std::ranges::find(before_, name) == before_.end()) files_.remove_all(folder_ / name);
+    } catch (const std::exception& e) {  // the error that ended the run says more
+      log::warn("{}: what the run left there stays: {}", folder_.string(), e.what());
+    }
+  }
+
+ private:
+  FileSystem& files_;
+  Path folder_;
+  bool there_, held_run_, began_ = false, stepped_ = false;
+  std::vector<std::string> before_;
+};
+
 // Rank 0 chooses; what the others need to know of it goes to them as words.
 Choice choose_together(FileSystem& files, const ConfigWords& words, const TrainRequest& asked, Ranks& ranks) {
   if (ranks.alone()) return choose(files, words, asked);
@@ -240,11 +275,14 @@ int train_as(const TrainRequest& asked, const ConfigWords& words, Ranks& ranks) 
   const perf::Peak peak = ranks.leads() ? perf::find_peak(*device) : perf::Peak{};
 
   std::optional<report::Sinks> sinks;
+  std::optional<FolderAsFound> as_found;
   train::TrainOptions options;
   if (ranks.leads()) {
+    if (!asked.dry_run) as_found.emplace(files, choice.folder);
     sinks.emplace(files, choice.config, choice.folder, fmt::format("redline {}", version()), asked.dry_run,
                   asked.json ? stderr : stdout);
     options.observers = {&sinks->observer()};
+    if (as_found) options.observers.push_back(&*as_found);
     for (const std::string& note : choice.notes) sinks->observer().on(train::Note{note});
   }
   options.config = choice.config;
@@ -292,6 +330,11 @@ int train_as(const TrainRequest& asked, const ConfigWords& words, Ranks& ranks) 
       print_json(result_as_json(files, choice.folder, result));
     }
     return result.outcome == train::Outcome::stopped ? kStopped : kDone;
+  } catch (const UserError& e) {
+    if (sinks) sinks->record_failure(e.what());
+    sinks.reset();  // its files are closed
+    if (as_found) as_found->put_back();
+    throw;
   } catch (const std::exception& e) {
     if (sinks) sinks->record_failure(e.what());
     throw;

@@ -121,8 +121,9 @@ struct Train {
   std::int64_t patience = 0;  // evaluations without a better loss, after which the run ends; 0: never
   double target_loss = 0;     // held out: the run ends once it is reached; 0: none
   std::int64_t seed = 0;
-  std::int64_t eval_every = 0;  // 0: at the end only
-  std::int64_t eval_batches = 8;
+  std::int64_t eval_every = 0;              // 0: at the end only
+  std::int64_t eval_tokens = 65'536;        // held out, of one evaluation; 0: eval_batches says
+  std::int64_t eval_batches = 0;            // the same in batches; 0: eval_tokens says
   std::int64_t sample_every = 0;            // 0: never
   std::vector<std::string> sample_prompts;  // empty: the beginning of a held-out document
   std::int64_t sample_tokens = 64;
@@ -176,7 +177,8 @@ struct Kernels {
 };
 
 struct Checkpoint {
-  std::int64_t every = 0;             // steps; 0: at the end only
+  std::int64_t every = 0;             // steps; 0: none by steps
+  double minutes = 15;                // since the last one; 0: none by time
   std::int64_t keep = 2;              // the last K
   std::int64_t keep_every = 0;        // and every Nth step for good; 0: none
   std::string on_error = "continue";  // continue | stop: where a save fails

@@ -195,8 +195,12 @@ std::vector<Key> build_table() {
      "seed of the initial weights and of dropout"},
     {"train.eval_every", free, in<train, &Train::eval_every>(), at_least(0), {}, "steps",
      "steps between evaluations; 0: at the end only"},
-    {"train.eval_batches", free, in<train, &Train::eval_batches>(), between(1, 1 << 24), {}, "batches",
-     "batches of one evaluation, at most"},
+    {"train.eval_tokens", free, in<train, &Train::eval_tokens>(), at_least(0), {}, "tokens",
+     "held-out tokens of one evaluation, at most: the first pieces of an order that no setting changes, and so the same "
+     "ones for any batch and any number of ranks; 0: as train.eval_batches says", "0"},
+    {"train.eval_batches", free, in<train, &Train::eval_batches>(), between(0, 1 << 24), {}, "batches",
+     "batches of one evaluation, at most, instead of train.eval_tokens: the tokens change with the batch then, and "
+     "losses of other batches cannot be compared; 0: as train.eval_tokens says", "8"},
     {"train.sample_every", free, in<train, &Train::sample_every>(), at_least(0), {}, "steps",
      "steps between samples of text from the model as it is; 0: never"},
     {"train.sample_prompts", free, in<train, &Train::sample_prompts>(), any(), {}, "",
@@ -305,7 +309,10 @@ std::vector<Key> build_table() {
      "proposes them"},
 
     {"checkpoint.every", free, in<&Config::checkpoint, &Checkpoint::every>(), at_least(0), {}, "steps",
-     "steps between checkpoints; 0: at the end only"},
+     "steps between checkpoints; 0: none by steps; of this and checkpoint.minutes, whichever is due first, and one at "
+     "the end"},
+    {"checkpoint.minutes", free, in<&Config::checkpoint, &Checkpoint::minutes>(), between(0, 1'000'000), {}, "minutes",
+     "after the last checkpoint, or the start, at which another is due, by the clock of rank 0; 0: none by time", "0"},
     {"checkpoint.keep", free, in<&Config::checkpoint, &Checkpoint::keep>(), at_least(1), {}, "checkpoints",
      "newest checkpoints that are kept"},
     {"checkpoint.keep_every", free, in<&Config::checkpoint, &Checkpoint::keep_every>(), at_least(0), {}, "steps",

@@ -115,6 +115,26 @@ void check_schedule(const Optim& o, const Rules& rules) {
       o.decay_shape, o.schedule);
 }
 
+// Tokens or batches say how much an evaluation covers. What the user wrote goes before what a preset or an old run has,
+// and the command line before a file.
+void settle_evaluation(Config& c, const Rules& rules) {
+  constexpr std::string_view kTokens = "train.eval_tokens", kBatches = "train.eval_batches";
+  Train& t = c.train;
+  rules.require(t.eval_tokens > 0 || t.eval_batches > 0, {kTokens, kBatches},
+                "train.eval_tokens and train.eval_batches are both 0: set train.eval_tokens to the held-out tokens of "
+                "an evaluation");
+  if (t.eval_tokens == 0 || t.eval_batches == 0) return;
+  const auto weight = [&](std::string_view key) {
+    return c.origins.on_command_line(key) ? 2 : c.origins.written(key) ? 1 : 0;
+  };
+  const int tokens = weight(kTokens), batches = weight(kBatches);
+  rules.require(tokens == 0 || tokens != batches, {kTokens, kBatches},
+                "train.eval_tokens ({}) and train.eval_batches ({}) both say how much an evaluation covers: leave "
+                "train.eval_batches out",
+                t.eval_tokens, t.eval_batches);
+  (batches > tokens ? t.eval_tokens : t.eval_batches) = 0;
+}
+
 void check_ramps(const Config& c, const Rules& rules) {
   const Train& t = c.train;
   rules.require((t.accumulate_from > 0) == (t.accumulate_ramp_steps > 0),
@@ -200,6 +220,7 @@ bool stand_in_for_data(Config& config) {
 void resolve(Config& config) {
   const Rules rules(config.origins);
   resolve_model(config.model, rules);
+  settle_evaluation(config, rules);
   check_steps(config, rules);
   check_schedule(config.optim, rules);
   check_batch(config, rules);
@@ -412,15 +433,22 @@ Config parse(std::string_view text, std::string_view file_name, const Complete& 
 }
 
 std::vector<std::string> keep_old_meanings(const Config& run, Config& config) {
+  constexpr std::string_view kBatches = "train.eval_batches";
   std::vector<std::string> kept;
   Config old;
   assign_old_meanings(old);
   for (const Key& key : keys()) {
     const Value value = read(key, run);
     if (key.before.empty() || value != read(key, old) || value == read(key, config)) continue;
-    if (config.origins.written(key.name)) continue;
+    if (config.origins.written(key.name) || key.name == kBatches) continue;
     assign(key, value, key.name, config);
     kept.emplace_back(key.name);
+  }
+  // The batches of an evaluation go with its tokens: a run that counts batches keeps its own number of them.
+  Train& t = config.train;
+  if (t.eval_tokens == 0 && run.train.eval_batches > 0 && !config.origins.written(kBatches)) {
+    t.eval_batches = run.train.eval_batches;
+    kept.emplace_back(kBatches);
   }
   return kept;
 }

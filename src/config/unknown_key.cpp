@@ -83,6 +83,7 @@ constexpr Names kKeys[] = {
      " save_every save_steps save_interval save_strategy checkpoint_every checkpoint_interval checkpoint_steps "
      "ckpt_every "
      "save_freq "},
+    {"checkpoint.minutes", " save_minutes save_every_minutes checkpoint_minutes "},
     {"checkpoint.keep", " save_total_limit keep_last keep_last_n max_checkpoints num_to_keep "},
     {"log.every", " logging_steps log_interval log_every log_steps print_every "},
     {"log.sinks", " report_to loggers logger wandb tensorboard "},

@@ -364,9 +364,14 @@ std::int64_t RoundPacker::pack_one(const Take* take) {
 // Sources of a mixture begin their epochs when they come to it; where documents come once, the mixture ends with the
 // first source that has none left when it is its turn.
 bool RoundPacker::draw() {
+  if (enough_) return false;
   const std::size_t source = schedule_.next();
   std::optional<PieceSource::Drawn> drawn = sources_[source]->draw(packer_.waiting().empty() || schedule_.several());
   if (!drawn) return false;
+  const std::int64_t most = packer_.settings().most_tokens;
+  enough_ = most > 0 && drawn_tokens_ > 0 && drawn_tokens_ + drawn->length > most;
+  if (enough_) return false;
+  drawn_tokens_ += drawn->length;
   drawn->id.source = static_cast<std::int64_t>(source);
   schedule_.drew(source, drawn->length);
   offer(store(*drawn));
@@ -414,6 +419,8 @@ LoaderState RoundPacker::state() const {
 
 bool RoundPacker::restore(const LoaderState& state) {
   packer_.clear();
+  drawn_tokens_ = 0;
+  enough_ = false;
   free_.clear();
   for (std::size_t i = 0; i < slots_.size(); ++i) free_.push_back(i);
   if (state.waiting.size() > packer_.lookahead() || !schedule_.fits(state)) return false;

@@ -110,6 +110,8 @@ class RoundPacker {
   MixtureSchedule schedule_;
   Packer packer_;
   Replica replica_;
+  std::int64_t drawn_tokens_ = 0;  // since the last restore()
+  bool enough_ = false;            // PackerSettings::most_tokens are drawn
   std::vector<Slot> slots_;
   std::vector<std::size_t> free_;  // of slots_
 };

@@ -90,9 +90,13 @@ PackerSettings packer_settings(const config::Data& data, BatchShape shape) {
 
 // The packer looks at no more than the next piece: of several it would take the longest first, and the first batches
 // would not be a sample of all.
-LoaderOptions evaluation_options(const config::Data& data, BatchShape shape) {
+LoaderOptions evaluation_options(const config::Data& data, BatchShape shape, std::int64_t most_tokens) {
   LoaderOptions o;
-  o.packer = {.shape = shape, .packing = Packing::pack, .truncate = data.long_documents == "truncate", .lookahead = 1};
+  o.packer = {.shape = shape,
+              .packing = Packing::pack,
+              .truncate = data.long_documents == "truncate",
+              .lookahead = 1,
+              .most_tokens = most_tokens};
   o.feed = {.repeat = false, .seed = kEvaluationSeed};
   return o;
 }

@@ -26,9 +26,10 @@ PackerSettings packer_settings(const config::Data& data, BatchShape shape);
 // `computes_on_cpu`: the model takes the same cores, so fewer workers are the default.
 LoaderOptions loader_options(const config::Data& data, BatchShape shape, bool computes_on_cpu);
 
-// For held-out documents: once over all pieces, in the calling thread. No setting changes their order, which mixes all
-// documents (those of a stream: of a window), so that the first batches are a fair sample of the whole.
-LoaderOptions evaluation_options(const config::Data& data, BatchShape shape);
+// For held-out documents: once over all pieces, or over the first up to so many tokens, in the calling thread. No
+// setting changes their order, which mixes all documents (those of a stream: of a window), so that the first are a fair
+// sample of the whole; and none but seq_len, data.long_documents and the tokens changes which pieces they are.
+LoaderOptions evaluation_options(const config::Data& data, BatchShape shape, std::int64_t most_tokens = 0);
 
 // The same settings, with paths that mean the same from any working directory.
 config::Data with_absolute_paths(config::Data data);

@@ -36,6 +36,9 @@ struct PackerSettings {
   // Documents of a batch that is handed out may be cut to this many tokens. A batch gets fewer pieces then, so that
   // there is room for their parts. 0: documents stay whole.
   std::int64_t cut_later = 0;
+  // The most tokens of all batches together. The first pieces are offered up to so many, and no other after the first
+  // that would be too much; one is offered in any case. 0: all.
+  std::int64_t most_tokens = 0;
 
   Cut cut() const { return {shape.seq_len, truncate}; }  // of what is offered
   // The most pieces of a batch. Each later cut makes one more, and takes so many tokens.

@@ -17,7 +17,7 @@
 namespace redline::infer {
 namespace {
 
-constexpr std::int64_t kEndlessBatches = 8, kMostPositions = 2048;
+constexpr std::int64_t kMostPositions = 2048;
 
 // The paths of --data, set by set.
 std::vector<std::vector<std::string>> paths_of(const std::vector<std::string>& data) {
@@ -34,7 +34,6 @@ config::Config config_of(const Checkpoint& checkpoint, const HeldOutRequest& req
     c.train.sample_every = 0;
   } else {
     c.train.seq_len = std::min(checkpoint.max_positions, kMostPositions);
-    c.train.eval_batches = kEndlessBatches;
   }
   if (!request.precision.empty()) c.precision.matmul = request.precision;
   if (!request.chat.empty()) c.data.chat = request.chat;
@@ -116,11 +115,11 @@ ModelTokenizer tokenizer_for(const Checkpoint& checkpoint, const HeldOutRequest&
   return found;
 }
 
-// Opened and found to fit the model, with the batches of it that are asked for.
+// Opened and found to fit the model, with how much of it is asked for.
 struct Opened {
   std::string name;
   std::unique_ptr<data::Corpus> corpus;
-  std::int64_t batches = 0;
+  std::int64_t tokens = 0, batches = 0;  // 0: no limit
 };
 
 // A loss on what the run learned from is none of held-out data. Data that are gone cannot be compared.
@@ -163,10 +162,15 @@ std::vector<Opened> open_sets(const Checkpoint& checkpoint, const HeldOutRequest
           checkpoint.folder.string(), checkpoint.model.vocab, corpus->name(), corpus->vocabulary());
     if (!request.data.empty() && checkpoint.run && leads) warn_of_training_data(checkpoint, *corpus);
     if (leads) tell_other_beginning(set, *corpus, tokenizer);
-    std::int64_t batches = request.batches;
-    if (batches < 0) batches = request.data.empty() || corpus->endless() ? c.train.eval_batches : 0;
-    if (batches == 0 && corpus->endless()) fail_user("--batches 0: {} never ends; give a number", corpus->name());
-    sets.push_back({set.name, std::move(corpus), batches});
+    std::int64_t tokens = request.tokens.value_or(0), batches = request.batches.value_or(0);
+    const bool asked = request.tokens || request.batches;
+    if (!asked && (request.data.empty() || corpus->endless())) {
+      tokens = c.train.eval_tokens;
+      batches = c.train.eval_batches;
+    }
+    if (tokens == 0 && batches == 0 && corpus->endless())
+      fail_user("{} 0: {} never ends; give a number", request.tokens ? "--tokens" : "--batches", corpus->name());
+    sets.push_back({set.name, std::move(corpus), tokens, batches});
   }
   return sets;
 }
@@ -190,7 +194,7 @@ std::vector<HeldOutResult> evaluate_held_out(const Checkpoint& checkpoint, const
   std::vector<HeldOutResult> results;
   for (Opened& set : sets) {
     const model::BytesOfIds bytes(*set.corpus);
-    data::LoaderOptions options = data::evaluation_options(c.data, lowering.batch);
+    data::LoaderOptions options = data::evaluation_options(c.data, lowering.batch, set.tokens);
     if (ranks) {
       options.rank = ranks->rank();
       options.ranks = ranks->ranks();
@@ -207,6 +211,10 @@ std::vector<HeldOutResult> evaluate_held_out(const Checkpoint& checkpoint, const
           seen.share = loader.epochs_read();
           if (of > 0)
             seen.share = std::max(seen.share.value_or(0), static_cast<double>(done) / static_cast<double>(of));
+          if (set.tokens > 0)
+            seen.share =
+                std::max(seen.share.value_or(0), static_cast<double>(seen.tokens * (ranks ? ranks->ranks() : 1)) /
+                                                     static_cast<double>(set.tokens));
           progress(seen);
         },
         [&](const data::Batch& batch) { seen.tokens += batch.real_tokens; }, ranks, &bytes);

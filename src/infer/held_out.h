@@ -18,8 +18,10 @@ namespace redline::infer {
 struct HeldOutRequest {
   std::vector<std::string> data;  // as data.eval, or {"ping"} for the generated corpus; empty: the run's own
   std::string tokenizer, precision, device = "auto";
-  std::string chat;           // as data.chat has it: how conversations of `data` become tokens
-  std::int64_t batches = -1;  // 0: all; -1: all of `data`, without `data` the run's train.eval_batches
+  std::string chat;  // as data.chat has it: how conversations of `data` become tokens
+  // How much of each set; 0: all. Without either: all of `data`, and the run's own setting (train.eval_tokens) without
+  // `data` or where that never ends.
+  std::optional<std::int64_t> tokens, batches;
   bool per_document = false;  // one document a batch
 
   bool generated() const { return data == std::vector<std::string>{"ping"}; }

@@ -368,6 +368,12 @@ class Rules {
   std::vector<Finding> found_;
 };
 
+// Those that train.eval_tokens fill, where it counts.
+double batches_of_evaluation(const config::Train& t) {
+  if (t.eval_tokens == 0) return static_cast<double>(t.eval_batches);
+  return std::ceil(static_cast<double>(t.eval_tokens) / static_cast<double>(t.batch_size * t.seq_len));
+}
+
 }  // namespace
 
 Observed expected_step(const config::Config& config, const Machine& machine) {
@@ -383,8 +389,8 @@ Observed expected_step(const config::Config& config, const Machine& machine) {
   seen.tokens = static_cast<double>(plan.tokens_per_step);
   seen.mfu = plan.expected.mfu * planned_ms / seen.step_ms;
   if (config.train.eval_every > 0)
-    seen.evaluation_ms = planned.evaluation_ms * static_cast<double>(config.train.eval_batches) /
-                         static_cast<double>(config.train.eval_every);
+    seen.evaluation_ms =
+        planned.evaluation_ms * batches_of_evaluation(config.train) / static_cast<double>(config.train.eval_every);
   seen.save_seconds = static_cast<double>(plan.checkpoint) / kDiskBytesPerSecond;
   if (config.checkpoint.every > 0) {  // beside the steps, as long as there are enough of them
     const auto every = static_cast<double>(config.checkpoint.every);

@@ -171,6 +171,18 @@ std::string held_out_in_words(double loss, const std::vector<train::HeldOutLoss>
   return "held-out loss" + words;
 }
 
+// "held out: 120 documents, 98.3k tokens, of which a loss covers the first 65,536 tokens"
+std::string held_out_line(const train::RunHeader& h) {
+  const config::Train& t = h.config->train;
+  std::string text = h.trained_on.empty() ? "held out: " : "evaluated, and trained on: ";
+  if (h.held_out_data) text += size_in_words(*h.held_out_data) + ", of which ";
+  if (t.eval_tokens == 0)
+    return text + fmt::format("a loss covers the first {}, whose tokens change with the batch",
+                              counted(t.eval_batches, "batch"));
+  if (h.held_out_data && h.held_out_data->tokens <= t.eval_tokens) return text + "a loss covers all";
+  return text + fmt::format("a loss covers the first {}", grouped(t.eval_tokens, "token"));
+}
+
 std::string data_line(const train::RunHeader& h) {
   std::string text = h.data;
   if (h.training_data) text += fmt::format(": {}", size_in_words(*h.training_data));
@@ -180,10 +192,22 @@ std::string data_line(const train::RunHeader& h) {
   if (h.epochs && h.config->train.epochs > 1.01 * *h.epochs)
     text += fmt::format(", though train.epochs is {}: train.max_steps or train.max_tokens comes first",
                         plain(h.config->train.epochs, 2));
-  if (h.held_out_data)
-    text += fmt::format("; {}: {}", h.trained_on.empty() ? "held out" : "evaluated, and trained on",
-                        size_in_words(*h.held_out_data));
-  return text;
+  return text + "; " + held_out_line(h);
+}
+
+// When the first checkpoint comes, so that nobody learns from a kill how much it costs.
+std::string saves_line(const train::RunHeader& h) {
+  const config::Checkpoint& c = h.config->checkpoint;
+  const std::int64_t next = c.every > 0 ? (h.first_step / c.every + 1) * c.every : 0;
+  const std::string minutes = c.minutes > 0 ? fmt::format("{:g} min", c.minutes) : "";
+  std::string first = next > 0 && (h.steps == 0 || next < h.steps) ? fmt::format("after step {}", next) : "";
+  if (!minutes.empty()) first += fmt::format("{}after {}", first.empty() ? "" : " or ", minutes);
+  if (first.empty()) return "at the end only: a run that is killed before loses its steps";
+  std::string then = c.every > 0 ? counted(c.every, "step") : "";
+  if (!minutes.empty()) then += fmt::format("{}{}", then.empty() ? "" : " or ", minutes);
+  const bool both = c.every > 0 && c.minutes > 0;
+  return fmt::format("the first {}, then every {}{}, and at the end", first, then,
+                     both ? ", whichever is due first" : "");
 }
 
 }  // namespace
@@ -199,6 +223,7 @@ std::vector<std::string> header_lines(const train::RunHeader& h, std::size_t col
   line("batch", batch_line(h));
   line("rate", rate_line(h));
   line("data", data_line(h));
+  if (!h.nothing_left()) line("saves", saves_line(h));
   if (h.memory) line("memory", memory_line(*h.memory) + (h.sharing.alone() ? "" : "; on this rank"));
   if (h.peak_flops > 0) line("peak", fmt::format("{} ({})", flop_rate(h.peak_flops), h.peak_source));
   for (const LeftOut& part : h.left_out) line("without", fmt::format("{}: {}; {}", part.what, part.why, part.cost));

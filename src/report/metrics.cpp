@@ -54,6 +54,7 @@ train::StepMetrics as_step(const train::Evaluated& e) {
   m.time = e.time;
   m.eval_loss = e.loss;
   m.eval_bits_per_byte = e.bits_per_byte;
+  m.eval_tokens = e.tokens;
   m.eval_sets = e.sets;
   return m;
 }
@@ -63,6 +64,7 @@ std::string evaluation_row(const train::Evaluated& e) {
   std::string row = fmt::format("{{\"{}\":{},\"{}\":{},\"{}\":{}", key("step"), e.step, key("time"), e.time,
                                 key("eval_loss"), e.loss);
   if (e.bits_per_byte) row += fmt::format(",\"{}\":{}", key("eval_bits_per_byte"), *e.bits_per_byte);
+  row += fmt::format(",\"{}\":{}", key("eval_tokens"), e.tokens);
   put_named(row, as_step(e));
   return row + "}\n";
 }

@@ -177,6 +177,9 @@ inline constexpr auto kMetrics = [] {
              "the same as bits a byte of the text that was predicted; where the tokens stand for no known text, it is "
              "not there",
              "eval/bits_per_byte", {"eval_bits_per_byte", "Held-out bits a byte at the last evaluation."}),
+      metric("eval_tokens", read<&M::eval_tokens>, "",
+             "held-out tokens that `eval_loss` covers (`train.eval_tokens`), the first set's where `data.eval` names "
+             "several"),
       metric("goodput", read<&M::goodput>, "share", "of the session's time so far that went to steps", "goodput/share",
              {"goodput_ratio", "Share of the session's time that went to steps."},
              {Section::speed, 5, "Goodput of the session so far", Figure::share, kFromZero}),

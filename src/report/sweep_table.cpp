@@ -96,6 +96,33 @@ std::vector<SweepGroup> seed_groups(const SweepTable& table) {
   return groups;
 }
 
+std::vector<std::string> unlike_in_words(const SweepTable& table) {
+  constexpr double kAlike = 0.02;  // packing fills the last batches otherwise
+  const auto spread = [&](double SweepRow::*figure, double alike) -> std::optional<std::pair<double, double>> {
+    double least = kUnknown, most = kUnknown;
+    for (const SweepRow& run : table.rows) {
+      if (!run.finished() || std::isnan(run.*figure)) continue;
+      least = std::isnan(least) ? run.*figure : std::min(least, run.*figure);
+      most = std::isnan(most) ? run.*figure : std::max(most, run.*figure);
+    }
+    if (std::isnan(least) || most - least <= alike * most) return {};
+    return std::pair(least, most);
+  };
+  std::vector<std::string> sentences;
+  if (const auto tokens = spread(&SweepRow::tokens, kAlike))
+    sentences.push_back(fmt::format(
+        "the runs were trained on {} to {}, and their losses are not compared at equal tokens: train.max_tokens in "
+        "place of train.max_steps gives all of them as many",
+        count(tokens->first), count(tokens->second, "token")));
+  if (const auto tokens = spread(&SweepRow::eval_tokens, 0))
+    sentences.push_back(
+        fmt::format("held-out losses cover {} to {}, and not the same ones: train.eval_tokens in place of "
+                    "train.eval_batches covers "
+                    "the same ones in all runs of one train.seq_len",
+                    grouped(std::llround(tokens->first)), grouped(std::llround(tokens->second), "token")));
+  return sentences;
+}
+
 std::string to_text(const SweepTable& table) {
   const std::optional<std::size_t> best = table.best();
   std::vector<Cells> rows = {head_of(table, true)};
@@ -145,16 +172,17 @@ std::string to_csv(const SweepTable& table) {
   const std::optional<std::size_t> best = table.best();
   Cells head = {"run"};
   for (const std::string& key : table.keys) head.push_back(csv_cell(key));
-  head.insert(head.end(), {"eval_loss", "best", "loss", "steps", "steps_asked", "tokens", "seconds", "tokens_per_s",
-                           "state", "why"});
+  head.insert(head.end(), {"eval_loss", "eval_tokens", "best", "loss", "steps", "steps_asked", "tokens", "seconds",
+                           "tokens_per_s", "state", "why"});
   std::string out = csv_line(head);
   for (std::size_t r = 0; r < table.rows.size(); ++r) {
     const SweepRow& run = table.rows[r];
     Cells row = {csv_cell(run.name)};
     for (const std::string& value : run.values) row.push_back(csv_cell(value));
-    row.insert(row.end(), {csv_cell(run.eval_loss), best == r ? "1" : "0", csv_cell(run.loss),
-                           fmt::format("{}", run.steps), fmt::format("{}", run.of), csv_cell(run.tokens),
-                           csv_cell(run.seconds), csv_cell(run.tokens_per_s), csv_cell(run.state), csv_cell(run.why)});
+    row.insert(row.end(),
+               {csv_cell(run.eval_loss), csv_cell(run.eval_tokens), best == r ? "1" : "0", csv_cell(run.loss),
+                fmt::format("{}", run.steps), fmt::format("{}", run.of), csv_cell(run.tokens), csv_cell(run.seconds),
+                csv_cell(run.tokens_per_s), csv_cell(run.state), csv_cell(run.why)});
     out += csv_line(row);
   }
   return out;
@@ -178,6 +206,7 @@ io::Json to_json(const SweepTable& table) {
                     {"state", run.state},
                     {"why", run.why},
                     {"eval_loss", run.eval_loss},
+                    {"eval_tokens", run.eval_tokens},
                     {"loss", run.loss},
                     {"steps", run.steps},
                     {"steps_asked", run.of},
@@ -195,7 +224,8 @@ io::Json to_json(const SweepTable& table) {
   const std::optional<std::size_t> best = table.best();
   return {{"runs", std::move(runs)},
           {"groups", std::move(groups)},
-          {"best", best ? io::Json(table.rows[*best].name) : io::Json()}};
+          {"best", best ? io::Json(table.rows[*best].name) : io::Json()},
+          {"unlike", unlike_in_words(table)}};
 }
 
 }  // namespace redline::report

@@ -21,6 +21,7 @@ struct SweepRow {
   std::int64_t steps = 0, of = 0;   // done, and asked for; 0: not known
   double tokens = 0, seconds = 0;
   double loss = kUnknown, eval_loss = kUnknown;  // the last ones
+  double eval_tokens = kUnknown;                 // that eval_loss covers
   double tokens_per_s = kUnknown;
 
   bool finished() const { return state == "finished"; }
@@ -42,6 +43,10 @@ struct SweepGroup {
 };
 // In the order of their first rows; empty where no two rows are of one group.
 std::vector<SweepGroup> seed_groups(const SweepTable& table);
+
+// Sentences about finished runs whose losses were not found alike: on different numbers of training tokens, or over
+// different held-out ones.
+std::vector<std::string> unlike_in_words(const SweepTable& table);
 
 std::string to_text(const SweepTable& table);
 std::string groups_to_text(const SweepTable& table);  // empty where there are none

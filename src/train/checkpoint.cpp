@@ -180,11 +180,11 @@ auto read_state(FileSystem& files, const Path& folder, const Read& read) {
 }  // namespace
 
 std::int64_t checkpoints_kept(const config::Checkpoint& settings, std::int64_t steps) {
-  // Saved are the multiples of `every` and the last step. The newest of them stay in any case, and the one before the
-  // last as that which the guard holds to be good.
+  // Saved are the multiples of `every` and the last step, and by time any step. The newest of them stay in any case,
+  // and the one before the last as that which the guard holds to be good.
   const std::int64_t every = settings.every > 0 ? settings.every : std::max<std::int64_t>(steps, 1);
   const std::int64_t saved = (steps + every - 1) / every,
-                     newest = std::min(std::max<std::int64_t>(settings.keep, 2), saved);
+                     newest = std::min(std::max<std::int64_t>(settings.keep, 2), settings.minutes > 0 ? steps : saved);
   if (settings.keep_every == 0) return newest;
   // Earlier multiples of `every` stay where they are multiples of `keep_every`: every n-th.
   const std::int64_t n = settings.keep_every / std::gcd(every, settings.keep_every);

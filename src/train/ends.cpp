@@ -187,7 +187,9 @@ double Ends::seconds_a_step() const {
   const double alone = (clock_() - from_ - asides_) / made;
   const auto often = [](std::int64_t every) { return every > 0 ? 1 / static_cast<double>(every) : 0.0; };
   const config::Train& t = config_.train;
-  const double saves = std::max(often(config_.checkpoint.every), keeps_best() ? often(t.eval_every) : 0.0);
+  const double minutes = config_.checkpoint.minutes;
+  const double saves = std::max({often(config_.checkpoint.every), keeps_best() ? often(t.eval_every) : 0.0,
+                                 minutes > 0 ? alone / (60 * minutes) : 0.0});
   return std::max(alone, 1e-9) + cost(Aside::evaluation) * often(t.eval_every) + cost(Aside::save) * saves +
          cost(Aside::sample) * often(t.sample_every);
 }

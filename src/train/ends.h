@@ -45,6 +45,7 @@ class Ends {
   // Called before restore() where the held-out data have changed: the checkpoint's losses cannot be compared with new
   // ones.
   void losses_are_others() { forget_losses_ = true; }
+  bool forgets_losses() const { return forget_losses_; }  // until restore()
   // Goes on from a checkpoint of `step`. A limit that still holds ends the run at once. The time of this session's
   // steps counts, even where the run goes back to before them.
   void restore(const EndsState& state, std::int64_t step);

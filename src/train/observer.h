@@ -92,6 +92,7 @@ struct HeldOutLoss {
   std::string name;
   double loss = 0;
   std::optional<double> bits_per_byte;  // where the bytes of the text are known
+  std::int64_t tokens = 0;              // that the loss covers
 };
 
 // One row of metrics.jsonl. report/metrics.h says of each member what it is, its unit and how it is shown.
@@ -114,6 +115,7 @@ struct StepMetrics {
   std::int64_t skipped = 0, rollbacks = 0;   // of the run so far (train/guard.h)
   std::optional<RankPaces> ranks;            // where there are several
   std::optional<double> eval_bits_per_byte;  // beside eval_loss, where the bytes of the text are known
+  std::optional<std::int64_t> eval_tokens;   // beside it: held-out tokens that it covers
   std::vector<HeldOutLoss> eval_sets;        // beside it, where data.eval names sets: all of them
   std::vector<data::SourceShare> sources;    // of a mixture, every few seconds and at evaluations
 
@@ -122,6 +124,7 @@ struct StepMetrics {
     if (losses.empty()) return;
     eval_loss = losses[0].loss;
     eval_bits_per_byte = losses[0].bits_per_byte;
+    eval_tokens = losses[0].tokens;
     if (named) eval_sets = std::move(losses);
   }
 };
@@ -148,6 +151,7 @@ struct Evaluated {
   double loss = 0;
   double time = unix_seconds();              // of the event
   std::optional<double> bits_per_byte = {};  // where the bytes of the text are known
+  std::int64_t tokens = 0;                   // that the loss covers
   std::vector<HeldOutLoss> sets = {};        // where data.eval names sets: all of them, the first that of `loss`
 };
 struct Stepped : StepMetrics {};

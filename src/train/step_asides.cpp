@@ -38,9 +38,10 @@ std::vector<std::int32_t> beginning_of(const data::Corpus& held_out, std::int64_
 
 }  // namespace
 
-HeldOut::HeldOut(const config::Config& config, data::BatchShape shape, const dist::Sharing& sharing) {
+HeldOut::HeldOut(const config::Config& config, data::BatchShape shape, const dist::Sharing& sharing)
+    : tokens_(config.train.eval_tokens), batches_(config.train.eval_batches) {
   for (const data::HeldOutSet& set : data::held_out_sets(data::corpus_options(config))) {
-    data::LoaderOptions options = data::evaluation_options(config.data, shape);
+    data::LoaderOptions options = data::evaluation_options(config.data, shape, tokens_);
     options.rank = sharing.rank;
     options.ranks = sharing.ranks;
     auto loader = std::make_unique<data::Loader>(data::open_held_out_corpus(set.corpus), options);
@@ -72,14 +73,23 @@ std::vector<std::pair<std::string, std::string>> HeldOut::trained_on(const std::
   return warnings;
 }
 
-std::vector<HeldOutLoss> HeldOut::evaluate(model::Engine& engine, std::int64_t batches,
+std::vector<HeldOutLoss> HeldOut::evaluate(model::Engine& engine,
                                            const std::function<void(std::int64_t, std::int64_t)>& progress,
                                            io::Communicator* ranks, bool first_alone) {
   std::vector<HeldOutLoss> losses;
   for (const Set& set : sets_) {
     set.loader->restore({});
-    const model::Evaluation e = model::evaluate(engine, *set.loader, batches, progress, {}, ranks, &set.bytes);
-    HeldOutLoss& of = losses.emplace_back(HeldOutLoss{set.name, e.loss, {}});
+    const std::optional<data::EpochSize> size = set.loader->epoch_size();
+    const std::int64_t tokens = size && size->tokens > 0 ? std::min(tokens_, size->tokens) : tokens_;
+    std::int64_t seen = 0;  // tokens, of this rank
+    const model::Evaluation e = model::evaluate(
+        engine, *set.loader, batches_,
+        [&](std::int64_t done, std::int64_t of) {
+          const std::int64_t all = std::max<std::int64_t>(seen * (ranks ? ranks->ranks() : 1), 1);
+          progress(done, of > 0 ? of : std::max(done, (done * tokens + all - 1) / all));
+        },
+        [&](const data::Batch& batch) { seen += batch.real_tokens; }, ranks, &set.bytes);
+    HeldOutLoss& of = losses.emplace_back(HeldOutLoss{set.name, e.loss, {}, e.tokens});
     if (e.why_no_bytes.empty()) of.bits_per_byte = e.bits_per_byte();
     if (first_alone) break;
   }
@@ -133,6 +143,7 @@ Asides::Losses Asides::evaluate() {
                                  step, of.loss));
   Evaluated evaluated{step, found.weights[0].loss};
   evaluated.bits_per_byte = found.weights[0].bits_per_byte;
+  evaluated.tokens = found.weights[0].tokens;
   if (held_out_.named()) evaluated.sets = found.weights;
   session_.keeper.tell(evaluated);
   found.average = loss_of_average();
@@ -165,7 +176,7 @@ std::vector<HeldOutLoss> Asides::losses(bool first_alone) {
   try {
     end_if_asked(stop);
     return held_out_.evaluate(
-        *session_.engine, session_.config.train.eval_batches,
+        *session_.engine,
         [&](std::int64_t done, std::int64_t of) {
           end_if_asked(stop);
           session_.tell_alive();
@@ -204,6 +215,8 @@ bool Saves::get_ready() {
 
 void Saves::save(const data::LoaderState& loader) {
   const double began = steady_seconds();
+  session_.saved_at = session_.options.hours_clock();
+  session_.save_after = -1;
   RunState& state = session_.state;
   const Goodput::Scope saving = session_.goodput->saving(state.step);
   const Ends::Timed timed = ends_.timed(Ends::Aside::save);

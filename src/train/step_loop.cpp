@@ -59,6 +59,18 @@ void require_programs(const Session& s) {
       s.config.origins.prefix({"train.accumulate_from"}), counted(s.ranks(), "rank"));
 }
 
+// The steps before a bad document are saved: its sentence then says how the run goes on from them.
+[[noreturn]] void rethrow_with_way_on(const std::exception_ptr& error, const Session& s) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const UserError& e) {
+    const bool may_skip = std::string_view(e.what()).find("data.on_error") != std::string_view::npos;
+    fail_user("{}. {} saved: go on with --resume --out {}{}; where the data were mended, it takes --allow-change too",
+              e.what(), s.state.step == 1 ? "1 step is" : fmt::format("{} steps are", s.state.step),
+              s.options.folder.string(), may_skip ? " data.on_error=skip" : "");
+  }
+}
+
 }  // namespace
 
 std::optional<RunState> Keeper::go_back(StepLoop&, std::int64_t) { return {}; }
@@ -102,6 +114,9 @@ StepLoop::~StepLoop() { phases_->session.engine.reset(); }  // before the data t
 bool StepLoop::data_changed(const RunState& before, const Path& checkpoint) {
   return phases_->data.compare(before, checkpoint, [&] { phases_->ends.losses_are_others(); });
 }
+
+void StepLoop::losses_are_others() { phases_->ends.losses_are_others(); }
+bool StepLoop::forgets_losses() const { return phases_->ends.forgets_losses(); }
 
 void StepLoop::restore(const RunState& state) {
   phases_->data.restore(state.loader);
@@ -267,6 +282,16 @@ TrainResult StepLoop::run_steps() {
   const config::Config& config = session.config;
   std::optional<double> eval_loss, of_average;
   steps.restart_clock();
+  // Held-out data may hold a bad document. Other ranks need not have come upon it, and ranks save together.
+  const auto evaluate_after = [&](const StepMetrics& m) {
+    try {
+      return asides.evaluate();
+    } catch (const UserError&) {
+      if (!session.alone()) throw;
+      keeper.tell(Stepped{m});
+      end_by(std::current_exception(), data.state());
+    }
+  };
   bool dropped = false;
   session.goodput->turn_to(Part::steps);
   while (!at_end() && !session.stopping()) {
@@ -276,15 +301,16 @@ TrainResult StepLoop::run_steps() {
     ends.stepped(step());
     const bool last = at_end();
     const auto due = [&](std::int64_t every) { return last || (every > 0 && step() % every == 0); };
-    const bool evaluation = due(config.train.eval_every), checkpoint = folder_lost() || due(config.checkpoint.every);
+    const bool evaluation = due(config.train.eval_every), lost = folder_lost();
     const bool sample = asides.samples() && due(config.train.sample_every);
     const bool ahead = steps.run_ahead();
     if (steps.queued() == 2) keeper.tell(Stepped{steps.finish()});
+    const bool checkpoint = lost || due(config.checkpoint.every) || session.save_is_due();
     if (ahead && !evaluation && !checkpoint && !sample && !session.stopping()) continue;
     StepMetrics m = steps.finish();
     if (evaluation) {
       m.sources = data.loader().shares();
-      Asides::Losses losses = asides.evaluate();
+      Asides::Losses losses = evaluate_after(m);
       m.take(std::move(losses.weights), data.held_out().named());
       m.eval_loss_average = losses.average;
     }
@@ -329,14 +355,21 @@ bool StepLoop::queue_step() {
     return phases_->steps.queue();
   } catch (const BrokenData& broken) {
     finish_steps();
-    try {
-      if (!phases_->saves.all()) phases_->saves.save(phases_->data.before_step());
-      phases_->saves.collect(Keeper::Wait::at_end);
-    } catch (const MachineError& disk) {  // the first of the two says more
-      phases_->session.keeper.tell(Warning{disk.what()});
-    }
-    std::rethrow_exception(broken.error);
+    end_by(broken.error, phases_->data.before_step());
   }
+}
+
+void StepLoop::end_by(const std::exception_ptr& error, const data::LoaderState& loader) {
+  Saves& saves = phases_->saves;
+  try {
+    if (!saves.all()) saves.save(loader);
+    saves.collect(Keeper::Wait::at_end);
+  } catch (const MachineError& disk) {  // the first of the two says more
+    phases_->session.keeper.tell(Warning{disk.what()});
+    std::rethrow_exception(error);
+  }
+  if (step() == 0) std::rethrow_exception(error);
+  rethrow_with_way_on(error, phases_->session);
 }
 
 void StepLoop::finish_steps() {

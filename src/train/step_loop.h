@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -14,7 +15,8 @@
 
 namespace redline::data {
 class Corpus;
-}
+struct LoaderState;
+}  // namespace redline::data
 namespace redline::device {
 class Device;
 }
@@ -66,8 +68,11 @@ class StepLoop {
 
   // Weights are loaded before run(). Without them the run begins with random ones.
   bool data_changed(const RunState& before, const Path& checkpoint);  // a UserError where it may not
-  void restore(const RunState& state);                                // of the checkpoint, without the data's identity
-  void make_engine();                                                 // once; a UserError where the run does not fit
+  // Held-out losses from here on cannot be compared with those before restore(), which is called after it.
+  void losses_are_others();
+  bool forgets_losses() const;
+  void restore(const RunState& state);  // of the checkpoint, without the data's identity
+  void make_engine();                   // once; a UserError where the run does not fit
   // Loads parameters and moments, and the scales of operands in eight bits where they belong to this run's products;
   // otherwise a note tells that they do not. `before` is the checkpoint's configuration, if any.
   void load_checkpoint(const Path& folder, const config::Config* before);
@@ -94,6 +99,7 @@ class StepLoop {
   void begin();
   TrainResult run_steps();
   bool queue_step();
+  [[noreturn]] void end_by(const std::exception_ptr& error, const data::LoaderState& loader);  // saves what there is
   void finish_steps();
   void go_back(const GoBack& because);
   bool folder_lost();

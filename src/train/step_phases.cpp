@@ -489,7 +489,8 @@ bool Steps::queue() {
                              .real_tokens = static_cast<double>(s.real_tokens),
                              .flops = s.flops,
                              .flops_palm = s.flops_palm,
-                             .stop = session_.asked_to_stop() ? 1.0 : 0.0},
+                             .stop = session_.asked_to_stop() ? 1.0 : 0.0,
+                             .save = session_.minutes_are_over() ? 1.0 : 0.0},
                   0);
   session_.keeper.before_update();
   if (s.norms)
@@ -586,6 +587,7 @@ StepMetrics Steps::finish() {
   if (!session_.alone()) s.take_counts(update.counts);
   state.tokens += s.pairs;
   if (update.counts.stop > 0) session_.a_rank_stops = true;
+  if (update.counts.save > 0) session_.save_after = s.step + 1;
   if (s.pairs == 0)  // all of its tokens were context: its gradient is zero, and its loss a mean over nothing
     session_.keeper.tell(Warning{fmt::format(
         "step {} had no token of an answer to learn from, and its loss of 0 means nothing: questions longer than "

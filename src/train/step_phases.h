@@ -33,6 +33,12 @@ struct Session {
   bool asked_to_stop() const { return options.stop && *options.stop != 0; }
   // Ranks stop after the same step, the first whose result tells that one of them was asked to stop.
   bool stopping() const { return alone() ? asked_to_stop() : a_rank_stops; }
+  // Rank 0's clock asks for a checkpoint. Ranks hear of it with the result of a step, as they do of a stop.
+  bool minutes_are_over() const {
+    const double minutes = config.checkpoint.minutes;
+    return options.team.leads() && minutes > 0 && options.hours_clock() - saved_at >= 60 * minutes;
+  }
+  bool save_is_due() const { return alone() ? minutes_are_over() : state.step == save_after; }
   void tell_alive() const {
     if (options.team.progress) options.team.progress(state.step);
   }
@@ -51,6 +57,10 @@ struct Session {
   std::unique_ptr<model::Engine> engine;
   RunState state;
   bool a_rank_stops = false;  // one was asked to, and all know
+  double saved_at = 0;        // on the clock of checkpoint.minutes: the last save, or the start; rank 0's counts
+  // The step after which ranks save by that clock: the one after the first whose result tells of it. A rank that runs
+  // ahead has queued that one when it hears of it, and a rank that does not has yet to.
+  std::int64_t save_after = -1;
 };
 
 // The held-out sets of a run, each with its own loader.
@@ -66,9 +76,9 @@ class HeldOut {
   std::vector<std::pair<std::string, std::string>> trained_on(const std::vector<Path>& training) const;
   bool named() const { return named_; }  // data.eval names sets
 
-  // Evaluates each set from its beginning, up to so many batches of each (0: all), the first set first. With
-  // `first_alone` only that one.
-  std::vector<HeldOutLoss> evaluate(model::Engine& engine, std::int64_t batches,
+  // Evaluates each set from its beginning, up to train.eval_tokens or train.eval_batches of each, the first set first.
+  // With `first_alone` only that one. `of` is what the batches so far let expect.
+  std::vector<HeldOutLoss> evaluate(model::Engine& engine,
                                     const std::function<void(std::int64_t done, std::int64_t of)>& progress,
                                     io::Communicator* ranks, bool first_alone = false);
 
@@ -78,6 +88,7 @@ class HeldOut {
     std::unique_ptr<data::Loader> loader;
     model::BytesOfIds bytes;
   };
+  const std::int64_t tokens_, batches_;  // of one evaluation; one of them is 0
   std::vector<Set> sets_;
   bool named_;
 };
@@ -314,7 +325,10 @@ class Saves {
   Saves(Session& session, RunData& data, Ends& ends, Rescue& rescue)
       : session_(session), data_(data), ends_(ends), rescue_(rescue) {}
 
-  void begin() { safe_step_ = saved_step_ = session_.state.step; }
+  void begin() {
+    safe_step_ = saved_step_ = session_.state.step;
+    session_.saved_at = session_.options.hours_clock();
+  }
   bool all() const { return session_.state.step <= saved_step_; }  // no step came after the last save
   // Before the first save and not in it: it belongs to the start of a run, however many steps there are until then.
   // False where it was done already.

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <future>
+#include <tuple>
 #include <utility>
 
 #include "base/clock.h"
@@ -40,6 +41,17 @@ const config::Config* pointer_to(const std::optional<config::Config>& config) { 
 // The guard's state where batches are counted in a new way: earlier draws are forgotten.
 GuardState counted_anew(const RunState& state) {
   return {.drawn = state.step, .skipped = state.guard.skipped, .rollbacks = state.guard.rollbacks};
+}
+
+// Whether an evaluation covers other held-out tokens.
+bool evaluates_others(const config::Config& before, const config::Config& now) {
+  const auto extent = [](const config::Config& c) {
+    const config::Train& t = c.train;
+    const bool batches = t.eval_tokens == 0;
+    return std::tuple(t.eval_tokens, t.seq_len, batches ? t.eval_batches : 0, batches ? t.batch_size : 0,
+                      batches ? c.data.max_segments : 0);
+  };
+  return extent(before) != extent(now);
 }
 
 // Returns the problem of the first rank that has one, on every rank; empty where no rank has.
@@ -138,7 +150,7 @@ class RunFolder final : public Keeper {
  private:
   std::string take_up(const Path& checkpoint, StepLoop& loop);
   struct Restored {
-    bool new_order = false, other_batches = false;
+    bool new_order = false, other_batches = false, other_losses = false;
   };
   // `before`: the checkpoint's configuration; those of other programs have none.
   Restored restore(const Path& checkpoint, const config::Config* before, StepLoop& loop);
@@ -173,6 +185,7 @@ struct TakenUp {
   std::string checkpoint;      // empty: none
   bool new_order = false;      // the order of the data begins anew
   bool other_batches = false;  // batches are counted otherwise than in the checkpoint
+  bool other_losses = false;   // held-out losses cannot be compared with those before it
   std::string words() const;
   static TakenUp read(const std::string& words);
 };
@@ -288,7 +301,7 @@ std::string RunFolder::take_up(const Path& checkpoint, StepLoop& loop) {
   const config::Config* const before = pointer_to(config);
   const Restored as = restore(checkpoint, before, loop);
   if (!others()) return load(checkpoint, before, loop);
-  others()->broadcast(TakenUp{checkpoint.string(), as.new_order, as.other_batches}.words());
+  others()->broadcast(TakenUp{checkpoint.string(), as.new_order, as.other_batches, as.other_losses}.words());
   return agree_on(*others(), load(checkpoint, before, loop));
 }
 
@@ -317,6 +330,11 @@ RunFolder::Restored RunFolder::restore(const Path& checkpoint, const config::Con
     state.guard.good.reset();
   bool anew = loop.data_changed(state, checkpoint) || changes.new_order;
   for (const std::string& change : changes.sentences) tell(Note{change});
+  if (before && evaluates_others(*before, options_.config)) {
+    tell(Note{"held-out losses from here on cover other tokens than those before"});
+    loop.losses_are_others();
+  }
+  const bool other_losses = loop.forgets_losses();
   if (changes.allowed) state.guard = counted_anew(state);
   if (!anew) try {
       state.loader = read_loader_state(files_, checkpoint);
@@ -339,7 +357,7 @@ RunFolder::Restored RunFolder::restore(const Path& checkpoint, const config::Con
     const std::string change = schedule_change(*before, options_.config, state.step, loop.batches_of_epoch());
     if (!change.empty()) tell(Note{change});
   }
-  return {anew, changes.allowed};
+  return {anew, changes.allowed, other_losses};
 }
 
 void RunFolder::begin(const StepLoop& loop) {
@@ -506,7 +524,8 @@ void RunFolder::wait_for_the_disk() {
   if (waited < kShortWait || std::exchange(wait_is_known_, true)) return;
   tell(Warning{
       fmt::format("the checkpoint of step {} was still being written when the next one was due: training waited "
-                  "{:.1f} s for it, and will again; a larger checkpoint.every, or a faster disk, mends that",
+                  "{:.1f} s for it, and will again; a larger checkpoint.every or checkpoint.minutes, or a faster "
+                  "disk, mends that",
                   saving_step_, waited)});
 }
 
@@ -538,12 +557,16 @@ Keeper::SaveOutcome RunFolder::collect(bool must_succeed) {
 }
 
 std::string TakenUp::words() const {
-  return io::Json{{"checkpoint", checkpoint}, {"new_order", new_order}, {"other_batches", other_batches}}.dump();
+  return io::Json{{"checkpoint", checkpoint},
+                  {"new_order", new_order},
+                  {"other_batches", other_batches},
+                  {"other_losses", other_losses}}
+      .dump();
 }
 
 TakenUp TakenUp::read(const std::string& words) {
   const io::Json json = io::Json::parse(words);
-  return {json.at("checkpoint"), json.at("new_order"), json.at("other_batches")};
+  return {json.at("checkpoint"), json.at("new_order"), json.at("other_batches"), json.at("other_losses")};
 }
 
 RankFolder::RankFolder(const TrainOptions& options, FileSystem& files)
@@ -581,6 +604,7 @@ std::optional<Path> RankFolder::resume(StepLoop& loop) {
     if (taken.checkpoint.empty()) return std::nullopt;
     std::string problem;
     try {
+      if (taken.other_losses) loop.losses_are_others();
       loop.restore(state_of(taken));
       if (loop.trains()) {
         loop.make_engine();
@@ -676,6 +700,11 @@ TrainResult train(const TrainOptions& options, device::Device& device, FileSyste
   folder.tell(Started{header});
   for (const std::string& sentence : loop.notes_on_data()) folder.tell(Note{sentence});
   for (const std::string& sentence : loop.warnings_on_data()) folder.tell(Warning{sentence});
+  if (options.config.train.eval_batches > 0)
+    folder.tell(Warning{fmt::format(
+        "train.eval_batches = {}: held-out losses cover the tokens of so many batches, and cannot be compared with "
+        "those of another batch or number of ranks; train.eval_tokens covers the same tokens for any of them",
+        options.config.train.eval_batches)});
   const model::Fp8Products fp8 = model::fp8_products(options.config);
   if (!header.fp8.empty() && fp8.taken.empty() && !fp8.head)
     folder.tell(Warning{"precision.matmul is fp8, and no product takes it here: the run goes on in bf16"});

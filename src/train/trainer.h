@@ -65,7 +65,7 @@ struct TrainOptions {
   const StopFlag *stop = nullptr, *drop = nullptr;
   double between_looks = 1;                  // seconds until the run looks again whether its folder is there
   double (*wall_clock)() = unix_seconds;     // tests let it jump
-  double (*hours_clock)() = steady_seconds;  // of train.max_hours; tests let it run
+  double (*hours_clock)() = steady_seconds;  // of train.max_hours and checkpoint.minutes; tests let it run
 };
 
 enum class Outcome { finished, stopped, already_finished, dry_run };

@@ -123,5 +123,28 @@ TEST_F(ResumeCommand, AllowingAChangeNeedsARunThatGoesOn) {
   expect_bad_input({"train", "--allow-change", "--out", "b"}, {"--allow-change", "--resume"});
 }
 
+// What ended before its first step leaves the folder as it found it: the mended command is the same one.
+TEST_F(ResumeCommand, ABadDocumentBeforeTheFirstStepBlocksNothing) {
+  std::string good;
+  for (int i = 0; i < 300; ++i) good += "{\"text\":\"document " + std::to_string(i * i) + " of the text\"}\n";
+  const Words train = words_of(
+                          "train --out b --device cpu data.train=x.jsonl train.max_steps=1 train.eval_every=0 "
+                          "train.eval_tokens=100 data.tokenizer=bytes model.vocab=260") +
+                      kTinyModel;
+  write("x.jsonl", "?" + good);
+  fs::create_directories(folder_ / "b");
+  write("b/notes.md", "mine");
+  expect_bad_input(run(train), {"x.jsonl:1"});
+  EXPECT_EQ(real_files().list(folder_ / "b"), (std::vector<std::string>{"notes.md"}));
+  fs::remove_all(folder_ / "b");
+  expect_bad_input(run(train), {"x.jsonl:1"});
+  EXPECT_FALSE(fs::exists(folder_ / "b"));
+  write("x.jsonl", good);
+  EXPECT_EQ(run(train).status, 0);
+  // A run that has steps stays, whatever is wrong with the command.
+  expect_bad_input(run(train), {"already holds a run", "--resume"});
+  EXPECT_TRUE(fs::exists(folder_ / "b/checkpoints/step_00000001"));
+}
+
 }  // namespace
 }  // namespace redline::cli

@@ -72,6 +72,18 @@ TEST(Keys, DefaultsAreAllowed) {
   }
 }
 
+TEST(Keys, OldMeaningsAreAllowedAndNotTheDefault) {
+  std::set<std::string_view> names;
+  Config old;
+  ASSERT_NO_THROW(assign_old_meanings(old));
+  for (const Key& key : keys()) {
+    if (key.before.empty()) continue;
+    names.insert(key.name);
+    EXPECT_NE(read(key, old), read(key, Config{})) << key.name;
+  }
+  for (const char* key : {"train.eval_tokens", "checkpoint.minutes"}) EXPECT_TRUE(names.contains(key)) << key;
+}
+
 TEST(Dump, ComesBackTheSame) {
   Config c;
   c.preset = "a \"quoted\" name";

@@ -315,6 +315,91 @@ TEST(Presets, HaveTheSizesTheyAreNamedFor) {
   }
 }
 
+// The configuration of a run that an earlier redline made: whole, but for the keys that are younger.
+std::string old_run_text(std::vector<std::string> overrides) {
+  std::string text, line;
+  std::istringstream lines(dump(load({"", "quick", std::move(overrides)})));
+  while (std::getline(lines, line))
+    if (!line.starts_with("eval_tokens") && !line.starts_with("minutes")) text += line + "\n";
+  return text;
+}
+
+TEST(OldRuns, KeysThatTheyLackMeanWhatTheyMeant) {
+  const std::string text = old_run_text({"train.eval_batches=16"});
+  const Config run = parse(text, "config.toml");
+  EXPECT_EQ(run.train.eval_tokens, 0);
+  EXPECT_EQ(run.train.eval_batches, 16);
+  EXPECT_EQ(run.checkpoint.minutes, 0);
+
+  const testing::TempFolder temp;
+  const std::string file = (temp.path() / "config.toml").string();
+  real_files().replace(file, text);
+  const Config own = load({.file = file, .preset = "", .overrides = {"optim.lr=1e-3"}, .of_run = true});
+  EXPECT_EQ(own.train.eval_tokens, 0);
+  EXPECT_EQ(own.train.eval_batches, 16);
+  EXPECT_EQ(own.checkpoint.minutes, 0);
+  EXPECT_EQ(own.preset, "quick");
+  const Config asked = load({.file = file, .preset = "", .overrides = {"train.eval_tokens=99"}, .of_run = true});
+  EXPECT_EQ(asked.train.eval_tokens, 99);
+  EXPECT_EQ(asked.train.eval_batches, 0);
+  // A new run that starts from the same file has the defaults.
+  EXPECT_EQ(load({file, "", {}}).checkpoint.minutes, 15);
+}
+
+// A preset may have changed since the run began: it has nothing to say about a run's own file.
+TEST(OldRuns, ThePresetOfARunIsANameAlone) {
+  const testing::TempFolder temp;
+  const std::string file = (temp.path() / "config.toml").string();
+  real_files().replace(file, "preset = \"ping-95m\"\n[train]\nmax_steps = 5\n");
+  EXPECT_EQ(load({.file = file, .preset = "", .overrides = {}, .of_run = true}).model.layers, Model{}.layers);
+  EXPECT_NE(load({file, "", {}}).model.layers, Model{}.layers);
+}
+
+TEST(OldRuns, GoOnAsTheyBeganWithAnotherFileThatDoesNotSayOtherwise) {
+  const Config run = parse(old_run_text({"train.eval_batches=16"}), "config.toml");
+  const auto keep_in = [&](std::vector<std::string> overrides) {
+    std::vector<std::string> kept;
+    const Config c =
+        load({"", "quick", std::move(overrides)}, [&](Config& with) { kept = keep_old_meanings(run, with); });
+    return std::pair(c, kept);
+  };
+  const auto [plain, kept] = keep_in({});
+  EXPECT_EQ(plain.train.eval_tokens, 0);
+  EXPECT_EQ(plain.train.eval_batches, 16);
+  EXPECT_EQ(plain.checkpoint.minutes, 0);
+  EXPECT_EQ(kept, (std::vector<std::string>{"train.eval_tokens", "checkpoint.minutes", "train.eval_batches"}));
+  const auto [written, still] = keep_in({"train.eval_tokens=500", "checkpoint.minutes=2"});
+  EXPECT_EQ(written.train.eval_tokens, 500);
+  EXPECT_EQ(written.train.eval_batches, 0);
+  EXPECT_EQ(written.checkpoint.minutes, 2);
+  EXPECT_TRUE(still.empty());
+  // A run of today keeps nothing: what the file says counts.
+  const Config today = load({"", "quick", {"checkpoint.minutes=3"}});
+  Config other = load({"", "quick", {}});
+  EXPECT_TRUE(keep_old_meanings(today, other).empty());
+  EXPECT_EQ(other.checkpoint.minutes, 15);
+}
+
+TEST(Evaluation, TokensOrBatchesSayHowMuchItCovers) {
+  const auto settled = [](std::vector<std::string> overrides) {
+    const Train t = load({"", "quick", std::move(overrides)}).train;
+    return std::pair(t.eval_tokens, t.eval_batches);
+  };
+  using Pair = std::pair<std::int64_t, std::int64_t>;
+  EXPECT_EQ(settled({}), (Pair{4096, 0}));
+  EXPECT_EQ(settled({"train.eval_batches=4"}), (Pair{0, 4})) << "what somebody wrote keeps its meaning";
+  EXPECT_EQ(settled({"train.eval_tokens=100"}), (Pair{100, 0}));
+  EXPECT_TRUE(says(override_error("train.eval_tokens=0"), {"train.eval_tokens", "train.eval_batches", "both 0"}));
+  EXPECT_TRUE(says(error_of([&] {
+                     settled({"train.eval_tokens=5", "train.eval_batches=4"});
+                   }),
+                   {"train.eval_tokens (5)", "train.eval_batches (4)"}));
+  EXPECT_TRUE(says(parse_error("[train]\nmax_steps = 1\neval_tokens = 5\neval_batches = 4\n"), {"x.toml:4", "both"}));
+  for (const EmbeddedFile& file : embedded_configs())
+    EXPECT_EQ(load({"", std::string(file.name), {}}).train.eval_tokens, file.name == "quick" ? 4096 : 65'536)
+        << file.name;
+}
+
 TEST(Presets, NoneLeansOnAnother) {
   for (const EmbeddedFile& file : embedded_configs()) {
     EXPECT_EQ(file.text.find("\npreset"), std::string_view::npos);

@@ -316,6 +316,45 @@ TEST(Loader, HeldOutBatchesAreSpreadOverTheWholeSplit) {
               static_cast<double>(all_short) / static_cast<double>(all.size()), 0.04);
 }
 
+// Held-out tokens are the same pieces, whatever the batch holds and whoever evaluates it.
+TEST(Loader, HeldOutTokensAreTheSameForAnyBatchAndAnyRanks) {
+  const std::vector<std::int64_t> lengths = random_lengths(500, 300, 7);
+  const auto read = [&](BatchShape shape, std::int64_t ranks, std::int64_t most) {
+    std::multiset<std::vector<std::int32_t>> pieces;
+    std::int64_t tokens = 0;
+    for (std::int64_t rank = 0; rank < ranks; ++rank) {
+      LoaderOptions options = evaluation_options({}, shape, most);
+      options.rank = rank;
+      options.ranks = ranks;
+      Loader loader(std::make_unique<Listed>(lengths), options);
+      Batch batch(shape);
+      for (int again = 0; again < 2; ++again) {  // every evaluation begins anew
+        loader.restore({});
+        while (loader.next(batch)) {
+          if (again == 0) continue;
+          tokens += batch.real_tokens;
+          for (std::int64_t d = 0; d < batch.documents; ++d) {
+            const auto at = batch.doc_offsets.begin() + d;
+            pieces.insert({batch.tokens.begin() + at[0], batch.tokens.begin() + at[1]});
+          }
+        }
+      }
+    }
+    return std::pair(pieces, tokens);
+  };
+  const auto [pieces, tokens] = read({1, 64, 16}, 1, 4000);
+  EXPECT_LE(tokens, 4000);
+  EXPECT_GT(tokens, 4000 - 64);
+  for (const auto& [rows, segments, ranks] :
+       {std::tuple{2, 16, 1}, std::tuple{32, 16, 1}, std::tuple{7, 1, 1}, std::tuple{1, 16, 3}, std::tuple{40, 2, 4}})
+    EXPECT_EQ(read({rows, 64, segments}, ranks, 4000).first, pieces) << rows << " " << segments << " " << ranks;
+  // More tokens are the same ones and others; a limit below one piece is one piece; none is all.
+  const auto more = read({8, 64, 16}, 1, 9000).first;
+  EXPECT_TRUE(std::ranges::includes(more, pieces));
+  EXPECT_EQ(read({8, 64, 16}, 1, 1).first.size(), 1u);
+  EXPECT_GT(read({8, 64, 16}, 1, 0).second, 50'000);
+}
+
 TEST(Loader, KnowsWhatAnEpochComesTo) {
   const std::vector<std::int64_t> lengths = random_lengths(3000, 200, 4);
   std::int64_t tokens = 0;

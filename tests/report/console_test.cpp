@@ -75,6 +75,26 @@ TEST(Header, SaysWhatTheDataHoldAndHowOftenTheyAreRead) {
   EXPECT_TRUE(says(data_line(), "the run reads 5.0% of them"));
 }
 
+TEST(Header, SaysWhatALossCoversAndWhenTheFirstSaveComes) {
+  SmallRun run(100);
+  const auto header = [&] { return fmt::format("{}", fmt::join(header_lines(run.header, 10'000), "\n")); };
+  run.config.train.eval_tokens = 65'536;
+  run.config.checkpoint = {};
+  EXPECT_TRUE(says(header(), {"held out: a loss covers the first 65,536 tokens", "saves", "the first after 15 min"}));
+  EXPECT_FALSE(says(header(), "after step"));
+  run.header.held_out_data = data::EpochSize{3, 60'000, 0};
+  run.config.checkpoint.every = 30;
+  run.header.first_step = 40;
+  EXPECT_TRUE(says(header(), {"held out: 3 documents", "a loss covers all", "after step 60 or after 15 min",
+                              "every 30 steps or 15 min, whichever is due first"}));
+  run.config.checkpoint.minutes = 0;
+  EXPECT_TRUE(says(header(), {"the first after step 60, then every 30 steps, and at the end"}));
+  run.config.train.eval_tokens = 0;
+  run.config.train.eval_batches = 8;
+  run.config.checkpoint.every = 100;  // the last step's
+  EXPECT_TRUE(says(header(), {"the first 8 batches, whose tokens change", "at the end only", "killed"}));
+}
+
 TEST(Header, SaysWhatTheProgramLacksAndWhatThatCosts) {
   SmallRun run(100);
   const auto lines = [&] { return fmt::format("{}", fmt::join(header_lines(run.header, 10'000), "\n")); };

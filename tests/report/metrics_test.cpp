@@ -178,9 +178,11 @@ TEST(Metrics, FiguresOfNamesAreThoseOfTheStepsThatHold) {
 TEST(Metrics, TheEvaluationBeforeTheFirstStepHasItsSets) {
   train::Evaluated e{0, 5.5, 1e9};
   e.bits_per_byte = 2.5;
+  e.tokens = 4096;
   e.sets = {{"web", 5.5, 2.5}, {"code", 4.5, {}}};
   EXPECT_EQ(evaluation_row(e),
-            "{\"step\":0,\"time\":1000000000,\"eval_loss\":5.5,\"eval_bits_per_byte\":2.5,\"eval_loss/web\":5.5,"
+            "{\"step\":0,\"time\":1000000000,\"eval_loss\":5.5,\"eval_bits_per_byte\":2.5,"
+            "\"eval_tokens\":4096,\"eval_loss/web\":5.5,"
             "\"eval_loss/code\":4.5,\"eval_bits_per_byte/web\":2.5}\n");
 }
 

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "io/json.h"
+#include "testing/says.h"
 
 namespace redline::report {
 namespace {
@@ -25,6 +26,7 @@ SweepRow row(const std::string& lr, const std::string& seed, const std::string& 
   r.seconds = 80;
   r.loss = eval_loss - 0.1;
   r.tokens_per_s = 12500;
+  r.eval_tokens = 65'000;
   return r;
 }
 
@@ -72,9 +74,29 @@ TEST(SweepTable, AsCsv) {
   SweepTable of = table();
   of.rows.resize(1);
   of.rows[0].why = "a \"word\", and more";
-  EXPECT_EQ(to_csv(of),
-            "run,optim.lr,train.seed,eval_loss,best,loss,steps,steps_asked,tokens,seconds,tokens_per_s,state,why\n"
-            "\"lr=0.001,seed=1\",0.001,1,3.2,1,3.1,1200,1200,1000000,80,12500,finished,\"a \"\"word\"\", and more\"\n");
+  EXPECT_EQ(
+      to_csv(of),
+      "run,optim.lr,train.seed,eval_loss,eval_tokens,best,loss,steps,steps_asked,tokens,seconds,tokens_per_s,state,"
+      "why\n"
+      "\"lr=0.001,seed=1\",0.001,1,3.2,65000,1,3.1,1200,1200,1000000,80,12500,finished,\"a \"\"word\"\", and more\"\n");
+}
+
+// Losses after different training, or over different text, rank nothing: the table says so of runs that finished.
+TEST(SweepTable, SaysWhereLossesAreNotFoundAlike) {
+  SweepTable of = table();
+  of.rows[2].tokens = 9e6;  // not finished: it is not ranked
+  of.rows[2].eval_tokens = 1;
+  EXPECT_TRUE(unlike_in_words(of).empty());
+  of.rows[0].tokens = 1.01e6;  // packing
+  EXPECT_TRUE(unlike_in_words(of).empty());
+  of.rows[0].tokens = 16e6;
+  ASSERT_EQ(unlike_in_words(of).size(), 1u);
+  EXPECT_TRUE(testing::says(unlike_in_words(of)[0], {"1.00 M", "16.0 M tokens", "not", "train.max_tokens"}));
+  of.rows[1].eval_tokens = 4096;
+  ASSERT_EQ(unlike_in_words(of).size(), 2u);
+  EXPECT_TRUE(testing::says(unlike_in_words(of)[1], {"4,096", "65,000 tokens", "train.eval_tokens"}));
+  EXPECT_EQ(to_json(of)["unlike"].size(), 2u);
+  EXPECT_EQ(to_json(of)["runs"][1]["eval_tokens"], 4096);
 }
 
 TEST(SweepTable, AsJson) {

@@ -27,6 +27,14 @@ struct Texts {
   }
   void write(const std::string& name, const std::string& text) const { real_files().replace(folder / name, text); }
   std::string path(const std::string& name) const { return (folder / name).string(); }
+  // The lines, of which one is no JSON.
+  void write_line(const std::string& lines, const std::string& name, int bad) const {
+    std::size_t at = 0;
+    for (int line = 1; line < bad; ++line) at = lines.find('\n', at) + 1;
+    std::string text = lines;
+    text.replace(at, 1, "?");
+    real_files().replace(folder / name, text);
+  }
 
   config::Config mixture(std::vector<std::string> more = {}) const {
     more.insert(more.begin(), {fmt::format("data.train=[\"{}\",\"{}\"]", path("a.txt"), path("b.jsonl")),
@@ -115,6 +123,87 @@ TEST(HeldOut, OneSetWithoutANameIsAsEver) {
       run(texts.mixture({fmt::format("data.eval={}", texts.path("a.txt")), "train.max_steps=3"}), texts.folder / "run");
   EXPECT_TRUE(ran.seen.steps.back().eval_sets.empty());
   EXPECT_TRUE(ran.seen.steps.back().eval_loss);
+}
+
+// The same weights on the same text have the same loss, however rows make batches and batches make steps.
+TEST(HeldOutTokens, TheLossDoesNotChangeWithTheBatch) {
+  const Texts texts;
+  std::optional<double> first;
+  for (const auto& [batch, accumulate] : {std::pair{1, 4}, std::pair{4, 1}, std::pair{32, 1}, std::pair{3, 2}}) {
+    const Ran ran = run(texts.mixture({fmt::format("train.batch_size={}", batch),
+                                       fmt::format("train.accumulate={}", accumulate), "train.eval_tokens=3000",
+                                       "model.dropout=0", "train.max_steps=1", "optim.lr=0", "optim.min_lr=0"}),
+                        texts.folder / fmt::format("{}x{}", batch, accumulate));
+    const StepMetrics& last = ran.seen.steps.back();
+    ASSERT_TRUE(last.eval_loss && last.eval_tokens);
+    if (!first) first = last.eval_loss;
+    EXPECT_NEAR(*last.eval_loss, *first, 1e-6 * *first) << batch;
+    EXPECT_LE(*last.eval_tokens, 3000);
+    EXPECT_GT(*last.eval_tokens, 3000 - 64);
+    EXPECT_FALSE(any_has(ran.seen.warnings, "train.eval_"));
+  }
+}
+
+TEST(HeldOutTokens, BatchesKeepTheirMeaningWithAWarning) {
+  const Texts texts;
+  const config::Config c =
+      config::load({"",
+                    "quick",
+                    {"train.eval_batches=1", "train.batch_size=2", "train.seq_len=64", "train.max_steps=1",
+                     "model.layers=1", "model.hidden=32", "model.heads=2", "model.head_dim=16", "model.ffn=48"}},
+                   model::settle_family);
+  const Ran ran = run(c, texts.folder / "run");
+  EXPECT_TRUE(any_has(ran.seen.warnings, {"train.eval_batches = 1", "train.eval_tokens"}));
+  EXPECT_LE(*ran.seen.steps.back().eval_tokens, 128);
+}
+
+// Other held-out tokens have losses that cannot be held against those before.
+TEST(HeldOutTokens, OthersOnAResumeBeginTheComparisonAnew) {
+  const Texts texts;
+  const auto with = [&](const char* tokens, int steps) {
+    return texts.mixture({tokens, fmt::format("train.max_steps={}", steps), "train.eval_every=2", "train.patience=2",
+                          "optim.lr=0", "optim.min_lr=0"});
+  };
+  for (const char* name : {"same", "other"})
+    EXPECT_EQ(run(with("train.eval_tokens=500", 4), texts.folder / name).result.steps, 4);
+  const Ran same = run(with("train.eval_tokens=500", 20), texts.folder / "same", true);
+  EXPECT_EQ(same.result.steps, 6) << "neither step 4 nor step 6 was better than step 2";
+  EXPECT_FALSE(any_has(same.seen.notes, "other tokens"));
+  const Ran other = run(with("train.eval_tokens=400", 20), texts.folder / "other", true);
+  EXPECT_EQ(other.result.steps, 10) << "step 6 is the first of its kind, and 8 and 10 are no better";
+  EXPECT_TRUE(any_has(other.seen.notes, "other tokens"));
+}
+
+TEST(BadDocument, TheStepsBeforeItAreSavedAndTheSentenceSaysHowToGoOn) {
+  const Texts texts;
+  std::string lines;
+  for (int i = 0; i < 600; ++i) lines += fmt::format("{{\"text\":\"document {} {}\"}}\n", i, std::string(60, 'x'));
+  texts.write_line(lines, "bad.jsonl", 500);
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {fmt::format("data.train={}", texts.path("bad.jsonl")), "data.tokenizer=bytes",
+                               "model.vocab=300", "data.shuffle_buffer=8", "data.shuffle=false", "train.eval_every=0",
+                               "train.eval_tokens=200", "checkpoint.every=0", "train.max_steps=300"});
+    return tiny_run(more);
+  };
+  const std::string said = error_of([&] { run(with({}), texts.folder / "run"); });
+  EXPECT_TRUE(
+      says(said, {"bad.jsonl:500", "steps are saved", "--resume --out", "data.on_error=skip", "--allow-change"}));
+  const auto found = io::list_checkpoints(real_files(), texts.folder / "run" / "checkpoints");
+  ASSERT_EQ(found.size(), 1u);
+  const std::int64_t saved = found[0].step;
+  EXPECT_TRUE(says(said, {fmt::format("{} steps", saved)}));
+  const std::string more = fmt::format("train.max_steps={}", saved + 3);
+  EXPECT_EQ(run(with({"data.on_error=skip", more}), texts.folder / "run", true).result.steps, saved + 3);
+}
+
+// An evaluation at the end that finds a bad held-out document costs no step.
+TEST(BadDocument, OfHeldOutDataCostsNoStep) {
+  const Texts texts;
+  texts.write_line("{\"text\":\"some\"}\n{\"text\":\"more\"}\n", "eval.jsonl", 2);
+  const config::Config c = texts.mixture({fmt::format("data.eval={}", texts.path("eval.jsonl")), "train.eval_every=0",
+                                          "train.max_steps=7", "checkpoint.every=0"});
+  EXPECT_TRUE(says(error_of([&] { run(c, texts.folder / "run"); }), {"eval.jsonl:2", "7 steps are saved"}));
+  EXPECT_EQ(io::list_checkpoints(real_files(), texts.folder / "run" / "checkpoints").front().step, 7);
 }
 
 struct Conversations {

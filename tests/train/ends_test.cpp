@@ -528,5 +528,22 @@ TEST(TotalSteps, CountWithTheRamp) {
   EXPECT_EQ(total_steps(t, 25.9), 14);
 }
 
+// checkpoint.minutes counts from the last save, whichever rule made it.
+TEST(SavesByTheClock, StepsOrMinutesWhicheverIsDueFirst) {
+  testing::TempFolder temp;
+  const auto saves = [&](const char* name, double seconds, std::vector<std::string> more) {
+    more.insert(more.begin(), {"train.max_steps=20", "train.eval_every=0", "checkpoint.keep=1"});
+    StepListener steps;
+    steps.seconds = seconds;
+    return run_with(steps, tiny_run(more), temp.path() / name).seen.saves;
+  };
+  using Steps = std::vector<std::int64_t>;
+  EXPECT_EQ(saves("minutes", 60, {"checkpoint.every=0", "checkpoint.minutes=5"}), (Steps{6, 12, 18, 20}));
+  EXPECT_EQ(saves("both", 60, {"checkpoint.every=8", "checkpoint.minutes=5"}), (Steps{6, 8, 14, 16, 20}));
+  EXPECT_EQ(saves("default", 60, {"checkpoint.every=0"}), (Steps{16, 20}));
+  EXPECT_EQ(saves("short", 40, {"checkpoint.every=0"}), (Steps{20}));
+  EXPECT_EQ(saves("off", 600, {"checkpoint.every=0", "checkpoint.minutes=0"}), (Steps{20}));
+}
+
 }  // namespace
 }  // namespace redline::train

@@ -238,5 +238,51 @@ TEST_F(RankRuns, AFolderThatIsNotSharedIsRefused) {
   EXPECT_TRUE(says(ran.errors[0], {"not the same folder on every rank"}));
 }
 
+double rank_0_clock = 0;  // seconds
+double clock_of_rank_0() { return rank_0_clock; }
+double clock_of_others() { return 1e9 * rank_0_clock; }  // whatever it says
+
+// Ranks save together: the clock of rank 0 decides, and all of them hear of it with a step's result.
+TEST_F(RankRuns, SaveAfterTheSameStepByTheClockOfRank0) {
+  for (const auto& [ranks, mode] : {std::pair{2, Mode::ddp}, std::pair{3, Mode::fsdp}}) {
+    Hears clock([](const Stepped&) { rank_0_clock += 60; });
+    const std::string name = fmt::format("timed {}", ranks);
+    const RanksRan ran = train_on(ranks, mode, config_for(ranks, {"checkpoint.every=0", "checkpoint.minutes=3"}),
+                                  folder(name), {.change = [&](TrainOptions& options, int rank) {
+                                    options.hours_clock = rank == 0 ? clock_of_rank_0 : clock_of_others;
+                                    if (rank == 0) options.observers.push_back(&clock);
+                                  }});
+    EXPECT_EQ(ran.errors, std::vector<std::string>(static_cast<std::size_t>(ranks)));
+    // Three minutes are over after step 3, step 4 carries the word, and step 5 is followed by the save.
+    EXPECT_EQ(ran.seen.saves, (std::vector<std::int64_t>{5, 10, 12}));
+    EXPECT_EQ(io::checkpoint_problem(real_files(), checkpoint(folder(name), 10)), "");
+  }
+}
+
+TEST_F(RankRuns, HeldOutTokensAreThoseOfOneRank) {
+  const std::vector<std::string> keys = {"train.max_steps=1", "train.eval_tokens=700", "optim.lr=0", "optim.min_lr=0",
+                                         "model.dropout=0"};
+  const RanksRan alone = train_on(1, Mode::ddp, config_for(1, keys), folder("one"));
+  const RanksRan three = train_on(3, Mode::ddp, config_for(3, keys), folder("three"));
+  const StepMetrics &one = alone.seen.steps.back(), &many = three.seen.steps.back();
+  ASSERT_TRUE(one.eval_tokens && many.eval_tokens);
+  EXPECT_EQ(*one.eval_tokens, *many.eval_tokens);
+  EXPECT_NEAR(*one.eval_loss, *many.eval_loss, 1e-6 * *one.eval_loss);
+}
+
+// Each rank judges by the losses that it knows: where they begin anew, they do so on all of them.
+TEST_F(RankRuns, OtherHeldOutTokensBeginTheComparisonAnewOnEveryRank) {
+  const auto with = [](const char* tokens, const char* steps) {
+    return config_for(2, {tokens, steps, "train.eval_every=2", "train.patience=2", "checkpoint.every=0", "optim.lr=0",
+                          "optim.min_lr=0"});
+  };
+  train_on(2, Mode::ddp, with("train.eval_tokens=500", "train.max_steps=4"), folder("run"));
+  const RanksRan ran =
+      train_on(2, Mode::ddp, with("train.eval_tokens=400", "train.max_steps=20"), folder("run"), {.resume = true});
+  EXPECT_EQ(ran.errors, std::vector<std::string>(2));
+  for (const TrainResult& result : ran.results) EXPECT_EQ(result.steps, 10);
+  EXPECT_EQ(ran.seen.saves, (std::vector<std::int64_t>{6, 10})) << "step 6 is the best of its kind";
+}
+
 }  // namespace
 }  // namespace redline::train

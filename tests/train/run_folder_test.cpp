@@ -65,7 +65,7 @@ TEST(ChangeOnResume, EveryKeyOfTheTableIsHeldToIt) {
   const auto told = [&](const std::string& word, bool allow) {
     return refusal(tiny_run({"train.max_steps=1", word}), temp.path(), allow);
   };
-  for (const char* free : {"optim.lr=0.5", "train.eval_batches=1", "kernels.deterministic=true", "data.workers=1",
+  for (const char* free : {"optim.lr=0.5", "train.eval_tokens=64", "kernels.deterministic=true", "data.workers=1",
                            "log.every=3", "checkpoint.keep=1", "model.max_positions=4096"})
     EXPECT_EQ(told(free, false), "") << free;
   for (const char* asks : {"model.rope_theta=5e4", "model.dropout=0", "train.seed=1", "data.seed=7", "train.seq_len=32",

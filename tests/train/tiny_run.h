@@ -25,9 +25,9 @@
 namespace redline::testing {
 
 inline const std::vector<std::string> kTinyRun = {
-    "model.layers=2",      "model.hidden=32",      "model.heads=2",    "model.head_dim=16",    "model.ffn=48",
-    "model.dropout=0.1",   "train.batch_size=2",   "train.seq_len=64", "train.accumulate=2",   "train.max_steps=40",
-    "train.eval_every=10", "train.eval_batches=2", "optim.lr=1e-2",    "optim.warmup_steps=4", "checkpoint.every=5",
+    "model.layers=2",      "model.hidden=32",       "model.heads=2",    "model.head_dim=16",    "model.ffn=48",
+    "model.dropout=0.1",   "train.batch_size=2",    "train.seq_len=64", "train.accumulate=2",   "train.max_steps=40",
+    "train.eval_every=10", "train.eval_tokens=256", "optim.lr=1e-2",    "optim.warmup_steps=4", "checkpoint.every=5",
     "checkpoint.keep=2",   "data.max_segments=8"};
 
 inline config::Config tiny_run(std::vector<std::string> overrides = {}) {
