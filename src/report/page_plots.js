@@ -168,7 +168,7 @@ const curves = plot => {
     s.seen = [...s.y.keys()].filter(i =>
       s.y[i] !== null && s.x[i] >= from && s.x[i] <= to && (!plot.log || s.low[i] > 0));
   }
-  // The y axis has all of the values but the rarest spikes, which touch its end.
+  // The y axis has all of the values but the rarest spikes, which are marked at its end.
   const highs = all.flatMap(s => s.seen.map(i => s.high[i])).sort((a, b) => a - b);
   const usual = highs[Math.floor(.995 * (highs.length - 1))] ?? 1, last = highs.at(-1) ?? 1;
   const low = Math.min(last, least(all.flatMap(s => s.seen.map(i => s.low[i]))));
@@ -192,6 +192,18 @@ const curves = plot => {
   for (const { at, text, colour: i, gone } of flags)
     f.picture.append(svg("path", { class: gone ? "flag gone" : "flag", style: colour(i),
       d: `M${(f.px.at(at) - 5).toFixed(1)},${f.bottom} l5,-10 l5,10 z` }, svg("title", {}, text)));
+  const spoken = write[plot.figure], labelled = [];
+  const spikes = all.flatMap(s => s.seen.filter(i => s.high[i] > y.high).map(i => ({ s, i, value: s.high[i] })));
+  for (const { s, i, value } of spikes.sort((a, b) => b.value - a.value)) {  // the largest has room for its label
+    const at = f.px.at(s.x[i]), text = spoken(value), wide = 7 * text.length + 8, before = at + wide > f.right;
+    f.picture.append(svg("path", { class: "spike", style: colour(s.colour),
+      d: `M${(at - 4).toFixed(1)},${f.top + 8} l4,-8 l4,8 z` }, svg("title", {}, `${said(s.x[i])}: ${text}`)));
+    const [begin, end] = before ? [at - wide, at + 5] : [at - 5, at + wide];
+    if (labelled.some(([a, b]) => begin < b && end > a)) continue;
+    labelled.push([begin, end]);
+    f.picture.append(svg("text", { class: "spike", x: at + (before ? -6 : 6), y: f.top + 9,
+      "text-anchor": before ? "end" : "start" }, text));
+  }
 
   const layer = f.picture.appendChild(svg("g", {}));
   let began = null;
@@ -216,7 +228,7 @@ const curves = plot => {
     });
     if (!near.length) return;
     const here = near.reduce((a, b) => Math.abs(b.at - x) < Math.abs(a.at - x) ? b : a);
-    const close = near.filter(n => Math.abs(n.at - here.at) < 12), spoken = write[plot.figure];
+    const close = near.filter(n => Math.abs(n.at - here.at) < 12);
     layer.append(svg("line", { class: "cross", x1: here.at, x2: here.at, y1: f.top, y2: f.bottom }));
     layer.append(...close.map(({ s, i }) => dot(s, i, 4)));
     showTip(event, said(here.s.x[here.i]), [...close.map(({ s, i }) => [s.colour, s.name,

@@ -54,6 +54,7 @@ frame.onload = () => {
   found.pointed = pointed();
   found.sideways = doc.documentElement.scrollWidth > doc.documentElement.clientWidth;
   found.odd = odd();
+  found.spikes = all("svg text.spike").map(label => label.textContent);
   found.flags = ["flag", "flag gone", "again"].map(kind => all(`svg [class="${kind}"]`).length);
   found.flagged = all("svg .flag").filter(flag => {
     const box = flag.getBoundingClientRect();
@@ -150,6 +151,16 @@ def write_guarded_run(folder):
             file.write(json.dumps({"time": 5, **event}) + "\n")
 
 
+def write_run_with_a_spike(folder):
+    """A gradient norm of 55.9 at one step of 200, and about 2 at the others."""
+    os.makedirs(folder)
+    with open(os.path.join(folder, "metrics.jsonl"), "w", encoding="utf-8") as file:
+        for step in range(1, 201):
+            file.write(json.dumps({"step": step, "time": step, "loss": 5 - step / 100, "lr": 1e-3, "step_ms": 1000,
+                                   "grad_norm": 55.9 if step == 120 else 2 + step % 7 / 10, "tokens": 100,
+                                   "tokens_per_s": 100, "mfu": .1}) + "\n")
+
+
 def make_pages(redline, at):
     """Runs, and the pages of them; `at` is the path of a name."""
 
@@ -162,6 +173,7 @@ def make_pages(redline, at):
     run("profile", "--run", at("a"), "--device", "cpu", "--steps", "1")
     write_odd_run(at("odd"))
     write_guarded_run(at("guarded"))
+    write_run_with_a_spike(at("spike"))
     with open(at("b/metrics.jsonl"), "r+", encoding="utf-8") as file:  # an evaluation before the first step
         rows = [row for row in file if json.loads(row)["step"] > 0]
         file.seek(0)
@@ -173,6 +185,7 @@ def make_pages(redline, at):
     run("report", at("a"), at("b"), "--out", at("both.html"))
     run("report", at("odd"), "--out", at("odd.html"))
     run("report", at("guarded"), "--out", at("guarded.html"))
+    run("report", at("spike"), "--out", at("spike.html"))
     run("report", at("many"))
     run("data", "stats", "ping", "--seq-len", "256", "--documents", "500", "--html", at("lengths.html"))
     run("data", "stats", "ping", "--seq-len", "1", "--documents", "1", "--html", at("least.html"))
@@ -208,7 +221,10 @@ def look(browser, folder, at):
     assert found["flags"] == [2, 1, 1] and found["flagged"] == 3, found["flags"]
     assert re.search(r"updates skipped\s+3\s+rollbacks\s+1\s", found["text"]), found["text"]
     assert "▲ update skipped; △ skipped before the run went back" in found["text"], found["text"]
-    for page in ("both.html", "guarded.html", "odd.html", "many/report.html", "lengths.html", "least.html"):
+    found = use(browser, folder, at("spike.html"), 1280)
+    assert found["spikes"] == ["55.9"] and found["flags"] == [0, 0, 0], found
+    for page in ("both.html", "guarded.html", "spike.html", "odd.html", "many/report.html", "lengths.html",
+                 "least.html"):
         for width in (1280, 840, 390, 320):
             use(browser, folder, at(page), width)
     found = use(browser, folder, at("many/report.html"), 1280)
@@ -217,6 +233,8 @@ def look(browser, folder, at):
     for words in ("How long documents are", "p99", "stream", "At shorter rows", "rows of 128", "best: [", "speed-up"):
         assert words in found["text"], words
 
+    browser.show(at("spike.html"))
+    browser.screenshot(at("spike.png"))
     browser.show(at("both.html"))
     for name in ("light", "dark"):
         browser.colour_scheme(name)
