@@ -42,7 +42,7 @@ struct SweepOptions {
 bool is_due(const SweptRun& run, const SweepOptions& options) {
   using enum SweptState;
   if (!run.asked) return false;
-  return run.state == waiting || run.state == interrupted || run.state == failed ||
+  return run.state == waiting || run.state == interrupted || run.state == paused || run.state == failed ||
          (run.state == hopeless && options.all);
 }
 
@@ -107,19 +107,29 @@ class Sweeping {
       : files_(files), sweep_(sweep), options_(options), line_(stderr) {
     for (const SweptRun& run : sweep.runs) progress_.emplace_back(sweep.folder_of(run)).look();
     asked_ = std::ranges::count_if(sweep.runs, &SweptRun::asked);
-    left_ = std::ranges::count_if(sweep.runs, [&](const SweptRun& run) { return is_due(run, options); });
   }
 
+  // Every run goes as far as where all can be judged, and then those that are not hopeless to their end: so what comes
+  // first is judged as what comes last is.
   int run_all() {
     std::optional<Figures> figures;
     bool stopped = false;
-    for (std::size_t r = 0; r < sweep_.runs.size() && !stopped; ++r) {
-      if (!is_due(sweep_.runs[r], options_)) continue;
-      --left_;
-      stopped = run_one(r);
+    const auto go = [&](std::size_t r, Turn turn) {
+      stopped = run_one(r, turn);
       show(figures.emplace(read_figures(files_, sweep_)));
+    };
+    for (std::size_t r = 0; r < sweep_.runs.size() && !stopped; ++r) {
+      SweptRun& run = sweep_.runs[r];
+      if (!is_due(run, options_)) continue;
+      if (waits(r))
+        run.state = SweptState::paused;  // it was there already
+      else
+        go(r, Turn::until_judged);
     }
-    if (!figures) show(figures.emplace(read_figures(files_, sweep_)));
+    for (std::size_t r = 0; r < sweep_.runs.size() && !stopped; ++r)
+      if (sweep_.runs[r].asked && sweep_.runs[r].state == SweptState::paused && !end_if_hopeless(r))
+        go(r, Turn::to_the_end);
+    if (!figures || !is_fresh_) show(figures.emplace(read_figures(files_, sweep_)));
     tell_end(*figures, stopped);
     if (stopped) return kStopped;
     const bool undone = std::ranges::any_of(sweep_.runs, [&](const SweptRun& run) { return is_due(run, options_); });
@@ -127,8 +137,39 @@ class Sweeping {
   }
 
  private:
+  enum class Turn { until_judged, to_the_end };
+
+  JudgedRun judged(std::size_t i) const {
+    return {&sweep_.runs[i].config, sweep_.runs[i].group, &progress_[i].evaluations()};
+  }
+  // The step at which the run waits for the others; 0: it does not.
+  std::int64_t pause_of(std::size_t r) const {
+    if (options_.all) return 0;
+    std::vector<JudgedRun> all;
+    for (std::size_t i = 0; i < sweep_.runs.size(); ++i)
+      if (sweep_.runs[i].asked) all.push_back(judged(i));
+    return pause_step(judged(r), all, progress_[r].steps());
+  }
+  // Whether it is where it waits.
+  bool waits(std::size_t r) const {
+    const std::int64_t pause = pause_of(r);
+    const auto& evaluations = progress_[r].evaluations();
+    return pause > 0 && !evaluations.empty() && evaluations.rbegin()->first >= pause;
+  }
+  // Of a run that waits, when all are there.
+  bool end_if_hopeless(std::size_t r) {
+    SweptRun& run = sweep_.runs[r];
+    run.why = judge(r);
+    if (run.why.empty()) return false;
+    run.state = SweptState::hopeless;
+    log::note("{} was stopped as hopeless: {}", run.name, run.why);
+    sweep_.save(files_);
+    is_fresh_ = false;
+    return true;
+  }
+
   // True: the sweep was asked to stop.
-  bool run_one(std::size_t r) {
+  bool run_one(std::size_t r, Turn turn) {
     SweptRun& run = sweep_.runs[r];
     const Path folder = sweep_.folder_of(run), log = folder / kLog,
                settings = std::filesystem::absolute(folder) / kSettings;
@@ -148,19 +189,21 @@ class Sweeping {
     process.log = log.string();
     std::string why;
     bool passed_on = false;  // a signal that came just before the process did
+    bool paused = false;
     const auto look = [&](bool asked_to) {
       progress_[r].look();
       show_line(r, asked_to);
       if (signals_.caught() != 0 && !std::exchange(passed_on, true)) return SIGTERM;
-      if (asked_to || options_.all || !why.empty()) return 0;
+      if (asked_to || options_.all || paused || !why.empty()) return 0;
       why = judge(r);
-      return why.empty() ? 0 : SIGTERM;
+      paused = why.empty() && turn == Turn::until_judged && waits(r);
+      return why.empty() && !paused ? 0 : SIGTERM;
     };
     ProcessesEnd end = run_processes({process}, {}, look);
     end.asked_to = end.asked_to || signals_.caught() != 0;
     progress_[r].look();
     line_.clear();
-    note_end(run, end, why, last_error(files_, log, log_begin));
+    note_end(run, end, why, last_error(files_, log, log_begin), paused);
     sweep_.save(files_);
     return end.asked_to;
   }
@@ -176,7 +219,8 @@ class Sweeping {
     }
   }
 
-  void note_end(SweptRun& run, const ProcessesEnd& end, const std::string& verdict, const std::string& error) {
+  void note_end(SweptRun& run, const ProcessesEnd& end, const std::string& verdict, const std::string& error,
+                bool waits) {
     using enum SweptState;
     if (end.status == kDone) {
       run.state = finished;
@@ -185,6 +229,8 @@ class Sweeping {
     } else if (end.status == kStopped && !verdict.empty()) {
       run.state = hopeless;
       run.why = verdict;
+    } else if (end.status == kStopped && waits) {
+      run.state = paused;
     } else if (end.status == kStopped) {
       run.state = interrupted;
       run.why = "a signal that was not the sweep's stopped it";
@@ -199,9 +245,6 @@ class Sweeping {
   }
 
   std::string judge(std::size_t r) const {
-    const auto judged = [&](std::size_t i) {
-      return JudgedRun{&sweep_.runs[i].config, sweep_.runs[i].group, &progress_[i].evaluations()};
-    };
     std::vector<JudgedRun> others;
     for (std::size_t i = 0; i < sweep_.runs.size(); ++i)
       if (i != r) others.push_back(judged(i));
@@ -223,16 +266,22 @@ class Sweeping {
       if (p.steps() > 0 && std::isfinite(rest)) {
         const double each = std::isnan(mean_seconds_) ? whole : mean_seconds_;
         text += fmt::format("  eta {}, sweep {}", report::duration(rest),
-                            report::duration(rest + each * static_cast<double>(left_)));
+                            report::duration(rest + each * static_cast<double>(others_due(r))));
       }
     }
     if (asked_to) text += "  stopping; again: at once";
     line_.show(text);
   }
 
+  std::ptrdiff_t others_due(std::size_t r) const {
+    const auto due = [&](const SweptRun& run) { return &run != &sweep_.runs[r] && is_due(run, options_); };
+    return std::ranges::count_if(sweep_.runs, due);
+  }
+
   // Writes the figures so far, for whoever looks while the sweep goes on.
   void show(const Figures& figures) {
     write_figures(files_, sweep_, figures);
+    is_fresh_ = true;
     double sum = 0, n = 0;
     for (const report::SweepRow& row : figures.table.rows)
       if (row.finished()) sum += row.seconds, n += 1;
@@ -273,9 +322,10 @@ class Sweeping {
   const train::StopSignals signals_;  // while no run is under way; processes.h hears them else
   report::LiveLine line_;
   std::vector<report::RunProgress> progress_;  // of each run
-  std::ptrdiff_t asked_ = 0, left_ = 0;        // runs of the grid; those that are due after the one under way
+  std::ptrdiff_t asked_ = 0;                   // runs of the grid
   double mean_seconds_ = std::nan("");         // of finished runs
   bool shown_ = false;
+  bool is_fresh_ = false;  // what was shown last is how things are
 };
 
 int list_runs(FileSystem& files, const Sweep& sweep, const SweepOptions& options) {
@@ -332,9 +382,10 @@ int run_sweep(const Words& words) {
                  "there goes on");
   arguments.flag("--all", options.all, "stop no run as hopeless; those that were stopped go on");
   arguments.number("--margin", "SHARE", options.margin, 0, 1e6,
-                   "without --all, a run is hopeless and stopped where, from a quarter of its steps on, its held-out "
-                   "loss is above the median of the other runs at the same step by more than this share of it "
-                   "(default: 0.05); seeds of one setting count as their best");
+                   "without --all, a run is hopeless and stopped where, from a quarter of its steps behind the warm-up "
+                   "on, its held-out losses are above the median of at least three other settings at the same steps "
+                   "by more than this share of it and their scatter, and do not catch up (default: 0.05); seeds of one "
+                   "setting count as their best");
   arguments.device(options.device);
   arguments.flag("--json", options.json, "print the table as one JSON document at the end, and nothing else");
   arguments.flag("--dry-run", options.dry_run, "check every combination and list the runs; writes nothing");

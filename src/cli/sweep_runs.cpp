@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <optional>
+#include <set>
 #include <tuple>
 
 #include "base/error.h"
@@ -16,6 +18,7 @@
 #include "config/keys.h"
 #include "io/json.h"
 #include "model/family.h"
+#include "optim/schedule.h"
 #include "train/run_folder.h"
 
 namespace redline::cli {
@@ -49,8 +52,8 @@ std::vector<std::string> split_values(std::string_view text) {
 std::string key_of(const std::string& word) { return word.substr(0, word.find('=')); }
 
 constexpr std::int64_t kVersion = 1;  // of sweep.json
-constexpr std::string_view kNames[] = {"waiting",  "running", "finished",   "hopeless",
-                                       "diverged", "failed",  "interrupted"};
+constexpr std::string_view kNames[] = {"waiting",  "running", "finished",    "hopeless",
+                                       "diverged", "failed",  "interrupted", "paused"};
 
 // Runs with the same text are the same run.
 std::string identity(config::Config config) {
@@ -313,27 +316,139 @@ bool comparable(const config::Config& a, const config::Config& b) {
          schedule(a.optim) == schedule(b.optim);
 }
 
-std::string hopeless(const JudgedRun& run, const std::vector<JudgedRun>& others, std::int64_t steps, double margin) {
-  if (run.evaluations->empty()) return {};
-  const auto [step, own] = *run.evaluations->rbegin();
-  if (steps == 0 || step * 4 < steps || step >= steps) return {};
-  if (!std::isfinite(own)) return fmt::format("its held-out loss at step {} is not finite", step);
-  std::map<std::string, double> worth = {{run.group, own}};
-  for (const JudgedRun& other : others) {
-    const auto at = other.evaluations->find(step);
-    if (at == other.evaluations->end() || !comparable(*run.config, *other.config)) continue;
-    const auto [it, is_new] = worth.try_emplace(other.group, at->second);
-    if (!is_new) it->second = std::min(it->second, at->second);
+namespace {
+
+using Curve = std::array<double, kJudgedEvaluations>;
+using CurveSteps = std::array<std::int64_t, kJudgedEvaluations>;
+
+std::int64_t warm_up_of(const JudgedRun& run) { return optim::warmup_steps(*run.config, 1); }
+
+// A quarter of the steps behind the warm-up is done.
+std::int64_t judged_from(const JudgedRun& run, std::int64_t steps) {
+  const std::int64_t warm_up = std::min(warm_up_of(run), steps);
+  return warm_up + (steps - warm_up + 3) / 4;
+}
+
+// The losses of a run at these steps; nothing where one is missing or within its warm-up.
+std::optional<Curve> curve_of(const JudgedRun& run, const CurveSteps& at) {
+  if (at.front() < warm_up_of(run)) return {};
+  Curve curve{};
+  for (std::size_t i = 0; i < at.size(); ++i) {
+    const auto found = run.evaluations->find(at[i]);
+    if (found == run.evaluations->end()) return {};
+    curve[i] = found->second;
   }
-  const double own_worth = worth.extract(run.group).mapped();
-  std::vector<double> losses;
-  for (const auto& [group, loss] : worth) losses.push_back(loss);
-  if (losses.empty()) return {};
-  std::ranges::sort(losses);
-  const double middle = losses[(losses.size() - 1) / 2];
-  if (!(own_worth > middle * (1 + margin))) return {};
-  return fmt::format("held-out loss {:.4f} at step {}, {:.1f}% above {:.4f}, the median of {} there", own, step,
-                     100 * (own / middle - 1), middle, counted(losses.size(), "other setting"));
+  return curve;
+}
+
+Curve lowest(Curve a, const Curve& b) {
+  for (std::size_t i = 0; i < a.size(); ++i) a[i] = std::min(a[i], b[i]);
+  return a;
+}
+
+// How far the middle value lies off the line between its neighbours, squared, as the variance of one value.
+double off_the_line(const Curve& c) {
+  const double off = c[1] - (c[0] + c[2]) / 2;
+  return off * off / 1.5;
+}
+
+// The settings that a run is held against at three of its evaluations, its own among them.
+struct Comparison {
+  CurveSteps at{};
+  Curve own{}, median{};  // own: of the run itself
+  Curve share{};          // of its setting, as a share of the median
+  double scatter = 0;     // of such shares
+  std::size_t others = 0;
+
+  double mean() const { return (share[0] + share[1] + share[2]) / 3; }
+  double at_the_end(std::int64_t steps) const {
+    const double slope = (share[2] - share[0]) / static_cast<double>(at[2] - at[0]);
+    return share[2] + slope * static_cast<double>(steps - at[2]);
+  }
+};
+
+std::optional<Comparison> compare(const JudgedRun& run, const std::vector<JudgedRun>& others, const CurveSteps& at) {
+  const std::optional<Curve> own = curve_of(run, at);
+  if (!own) return {};
+  std::map<std::string, Curve> worth = {{run.group, *own}};
+  for (const JudgedRun& other : others) {
+    if (!comparable(*run.config, *other.config)) continue;
+    const std::optional<Curve> curve = curve_of(other, at);
+    if (!curve) continue;
+    const auto [it, is_new] = worth.try_emplace(other.group, *curve);
+    if (!is_new) it->second = lowest(it->second, *curve);
+  }
+  Comparison c;
+  c.at = at;
+  c.own = *own;
+  c.others = worth.size() - 1;
+  if (c.others < kFewestOthers) return {};
+  for (std::size_t i = 0; i < at.size(); ++i) {
+    std::vector<double> losses;
+    for (const auto& [group, curve] : worth)
+      if (group != run.group) losses.push_back(curve[i]);
+    std::ranges::sort(losses);
+    c.median[i] = losses[(losses.size() - 1) / 2];
+  }
+  double variance = 0;
+  for (const auto& [group, curve] : worth) {
+    Curve share{};
+    for (std::size_t i = 0; i < at.size(); ++i) share[i] = curve[i] / c.median[i] - 1;
+    variance += off_the_line(share) / static_cast<double>(worth.size());
+    if (group == run.group) c.share = share;
+  }
+  c.scatter = std::sqrt(variance);
+  return c;
+}
+
+// The newest of its evaluations at which enough others can be compared.
+std::optional<Comparison> newest_comparison(const JudgedRun& run, const std::vector<JudgedRun>& others,
+                                            std::int64_t steps) {
+  std::vector<std::int64_t> at;
+  for (const auto& [step, loss] : *run.evaluations) at.push_back(step);
+  for (std::size_t end = at.size(); end >= kJudgedEvaluations; --end) {
+    if (at[end - 1] < judged_from(run, steps)) break;
+    CurveSteps three{};
+    std::copy_n(at.begin() + static_cast<std::ptrdiff_t>(end - kJudgedEvaluations), kJudgedEvaluations, three.begin());
+    if (auto found = compare(run, others, three)) return found;
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string hopeless(const JudgedRun& run, const std::vector<JudgedRun>& others, std::int64_t steps, double margin) {
+  if (run.evaluations->empty() || steps == 0) return {};
+  const auto [step, newest] = *run.evaluations->rbegin();
+  if (step >= steps) return {};
+  if (!std::isfinite(newest) && step * 4 >= steps)
+    return fmt::format("its held-out loss at step {} is not finite", step);
+  const std::optional<Comparison> c = newest_comparison(run, others, steps);
+  if (!c || !(std::ranges::min(c->share) > margin) || !(c->mean() > margin + 2 * c->scatter) ||
+      !(c->at_the_end(steps) > margin))
+    return {};
+  return fmt::format(
+      "held-out loss {:.4f} at step {}, {:.1f}% above {:.4f}, the median of {} there, and above it from step {} on",
+      c->own[2], c->at[2], 100 * (c->own[2] / c->median[2] - 1), c->median[2], counted(c->others, "other setting"),
+      c->at[0]);
+}
+
+std::int64_t pause_step(const JudgedRun& run, const std::vector<JudgedRun>& all, std::int64_t steps) {
+  const std::int64_t every = run.config->train.eval_every;
+  if (every == 0 || steps == 0) return 0;
+  std::set<std::string> groups;
+  std::int64_t latest = 0;
+  for (const JudgedRun& other : all) {
+    if (!comparable(*run.config, *other.config)) continue;
+    constexpr std::int64_t kBefore = kJudgedEvaluations - 1;
+    const std::int64_t first =
+        (warm_up_of(other) + every - 1) / every + kBefore;  // evaluations before it are too early
+    const std::int64_t at = every * std::max({first, kBefore + 1, (judged_from(other, steps) + every - 1) / every});
+    if (at >= steps) continue;  // it goes to its end unjudged
+    groups.insert(other.group);
+    latest = std::max(latest, at);
+  }
+  return groups.contains(run.group) && groups.size() > kFewestOthers ? latest : 0;
 }
 
 }  // namespace redline::cli

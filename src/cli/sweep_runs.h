@@ -37,7 +37,7 @@ std::string run_folder_name(const std::vector<std::string>& titles, const std::v
 
 inline constexpr const char* kSweepState = "sweep.json";
 
-enum class SweptState { waiting, running, finished, hopeless, diverged, failed, interrupted };
+enum class SweptState { waiting, running, finished, hopeless, diverged, failed, interrupted, paused };
 std::string_view name_of(SweptState state);
 
 struct SweptRun {
@@ -76,11 +76,26 @@ struct JudgedRun {
   const std::map<std::int64_t, double>* evaluations = nullptr;  // held-out losses by step
 };
 
-// Returns why `run` is hopeless at its newest evaluation, or nothing where it is not. `steps` is the number of its
-// steps in all (0: not known). No run is hopeless before a quarter of its steps. After that, a run is hopeless where
-// its loss is not finite, or exceeds the median of the other groups by more than `margin` (a share of that median). A
-// group counts with the lowest loss of its runs at the same step, as does the run's own group, so that no seed is
-// stopped by luck. Of an even number of groups, the better of the two in the middle is the median.
+// A run is judged against at least so many other settings, by its last evaluations, so many of them.
+inline constexpr std::size_t kFewestOthers = 3, kJudgedEvaluations = 3;
+
+// Returns why `run` is hopeless, or nothing where it is not. `steps` is the number of its steps in all (0: not known).
+// A loss that is not finite is hopeless from a quarter of the steps on. Else all of this must hold:
+//   - A quarter of the steps behind its warm-up is done, and not all of them.
+//   - At least three other settings that can be compared have evaluations at the same three steps, behind the warm-up
+//     of each. A setting counts with the lowest loss of its seeds, as does the run's own, so that no seed is stopped by
+//     luck.
+//   - At each of the three its loss is above the median of the others by more than `margin` (a share of it), and in the
+//     mean by more than that and twice the scatter of the curves: how far a middle value lies off the line between its
+//     neighbours, all curves taken as shares of the median. Of an even number the better of the two in the middle is
+//     the median.
+//   - It does not catch up: the line through its three shares is above the margin at the end of the run.
+// The newest three of its evaluations at which enough others can be compared are looked at.
 std::string hopeless(const JudgedRun& run, const std::vector<JudgedRun>& others, std::int64_t steps, double margin);
+
+// The step at which a run waits until the others are there, so that all are judged at the same one, whatever their
+// order: the first at which each of `all` that can be compared with it could be judged. 0: it does not wait, since too
+// few can be compared, or too few evaluations come before its end.
+std::int64_t pause_step(const JudgedRun& run, const std::vector<JudgedRun>& all, std::int64_t steps);
 
 }  // namespace redline::cli
