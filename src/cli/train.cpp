@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/words.h"
@@ -204,19 +205,6 @@ Choice choose_together(FileSystem& files, const ConfigWords& words, const TrainR
           json.at("folder").get<std::string>(), json.at("own_config").get<bool>()};
 }
 
-// Refuses settings that a run on several ranks cannot have yet, before anything begins.
-void require_for_ranks(const config::Config& c) {
-  const auto refuse = [&](std::string_view key, std::string_view what) {
-    fail_user("{}{} {} on one rank only", c.origins.prefix({key}), key, what);
-  };
-  if (c.precision.matmul == "fp8" && c.parallel.mode != "auto" && c.parallel.mode != "ddp")
-    fail_user(
-        "{}parallel.mode = \"{}\" does not go with precision.matmul = \"fp8\", whose copies of weights are made from "
-        "whole ones; use \"ddp\" or \"auto\"",
-        c.origins.prefix({"parallel.mode", "precision.matmul"}), c.parallel.mode);
-  if (c.train.max_hours > 0) refuse("train.max_hours", "is for runs");
-}
-
 // A step keeps its rows on another number of ranks than the configuration was made for.
 void share_micro_batches(config::Config& c, std::int64_t ranks, bool goes_on) {
   std::int64_t before = c.parallel.ranks;
@@ -273,6 +261,8 @@ int train_as(const TrainRequest& asked, const ConfigWords& words, Ranks& ranks) 
   using Asks = train::StopSignals::Asked;  // ranks stop after the same step, and drop none
   const train::StopSignals signals(ranks.alone() ? Asks::to_stop_then_to_drop : Asks::to_stop);
   const perf::Peak peak = ranks.leads() ? perf::find_peak(*device) : perf::Peak{};
+  const double began = steady_seconds();
+  constexpr double kWorthMeasuringAgain = 60;  // seconds of a run, of which a measurement takes less than a hundredth
 
   std::optional<report::Sinks> sinks;
   std::optional<FolderAsFound> as_found;
@@ -323,6 +313,9 @@ int train_as(const TrainRequest& asked, const ConfigWords& words, Ranks& ranks) 
           ranks.team(dist::mode_named(settled.at("mode").get<std::string>()), options.config.parallel.wire == "bf16");
     }
     const train::TrainResult result = train::train(options, *device, files);
+    if (sinks && peak.measured && steady_seconds() - began > kWorthMeasuringAgain)
+      if (const std::string noise = perf::peaks_differ(peak, perf::find_peak(*device)); !noise.empty())
+        log::note("{}", noise);
     if (result.outcome == train::Outcome::dry_run && sinks)
       sinks->observer().on(train::Finished{"dry run: nothing was trained and nothing was written"});
     if (asked.json && sinks) {

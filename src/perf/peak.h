@@ -11,12 +11,18 @@ struct Peak {
   double flops = 0;    // a second
   std::string source;  // "datasheet, dense bf16", "measured: fp32 product of 1024 x 1024 x 1024"
   bool measured = false;
+  double usual = 0;  // half of the timed products reached no more; far below `flops` where others use the machine
 };
 
 // The datasheet's peak for a card of the table (perf/cards.h). Any other device is measured: the best of several
-// products within about 0.4 s, by the kernel that training uses, in fp32 on the CPU and bf16 on a card.
+// products within about 0.4 s, by the kernel that training uses, in fp32 on the CPU and bf16 on a card. A CPU's is what
+// neighbours leave of it in that time: `source` says so where the products differ much.
 Peak find_peak(device::Device& device);
 Peak measure_peak(device::Device& device);  // even where there is a datasheet
+
+// What to say of a peak that was measured at the start of a run and again at its end; empty where they agree. MFU is
+// held against the first.
+std::string peaks_differ(const Peak& first, const Peak& last);
 
 // Bytes a second of a large copy, read and written together: the yardstick of kernels that only move memory.
 double measure_copy_rate(device::Device& device);
