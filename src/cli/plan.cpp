@@ -3,27 +3,35 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/files.h"
 #include "base/shards.h"
 #include "base/words.h"
 #include "cli/commands.h"
 #include "cli/config.h"
 #include "cli/output.h"
+#include "cli/ranks.h"
 #include "cli/signals.h"
+#include "config/keys.h"
 #include "config/ramps.h"
 #include "io/json.h"
+#include "model/family.h"
 #include "model/fp8_linears.h"
+#include "model/hf_config.h"
 #include "perf/batch_size.h"
 #include "perf/scale.h"
 #include "report/figures.h"
 #include "report/live_line.h"
+#include "report/run_record.h"
 #include "train/checkpoint.h"
 #include "train/ends.h"
+#include "train/run_folder.h"
 
 namespace redline::cli {
 namespace {
@@ -36,7 +44,7 @@ struct Planned {
   perf::Machine machine;
   perf::Plan plan;
   perf::Choice choice;
-  // 0: only train.epochs says when to end, which are counted in the data.
+  // 0: nothing says when to end, or only train.epochs, which are counted in the data.
   std::int64_t steps() const {
     const std::int64_t by_steps = train::total_steps(config.train);
     const double in_time = 3600 * config.train.max_hours / plan.expected.step_seconds;
@@ -49,7 +57,10 @@ struct Planned {
     return static_cast<double>(config::micro_batches_before(config.train, steps)) /
            static_cast<double>(config.train.accumulate);
   }
-  std::int64_t checkpoints_kept() const { return train::checkpoints_kept(config.checkpoint, steps()); }
+  std::int64_t checkpoints_kept() const {
+    if (steps() > 0) return train::checkpoints_kept(config.checkpoint, steps());
+    return std::max<std::int64_t>(config.checkpoint.keep, 2);
+  }
   double hours() const { return full_steps(steps()) * plan.expected.step_seconds / 3600; }
 };
 
@@ -161,6 +172,12 @@ void print_memory(const Planned& p) {
     print(fmt::format("  {:>3} x {:<32} {:>9}\n", v.count, v.name, size(v.bytes)));
 }
 
+// Why the steps of a run are not known.
+std::string no_end(const config::Config& config) {
+  if (config.train.epochs > 0) return "train.epochs are counted in the data, which a plan does not read";
+  return "nothing says when it ends (train.max_steps, train.max_tokens, train.epochs, train.max_hours)";
+}
+
 void print_expected(const Planned& p) {
   const perf::Expected& e = p.plan.expected;
   print(
@@ -168,10 +185,7 @@ void print_expected(const Planned& p) {
                   "to reach)\n",
                   report::duration(e.step_seconds), report::token_rate(e.tokens_per_s), report::percent(e.mfu),
                   report::percent(e.mfu_palm)));
-  if (p.steps() == 0)
-    return print(
-        "          the time of the run is not known: train.epochs are counted in the data, which a plan does not "
-        "read\n");
+  if (p.steps() == 0) return print(fmt::format("          the time of the run is not known: {}\n", no_end(p.config)));
   print(fmt::format("          {} for {}, {}\n", report::duration(3600 * p.hours()), report::grouped(p.steps(), "step"),
                     report::count(p.full_steps(p.steps()) * static_cast<double>(p.plan.tokens_per_step), "token")));
 }
@@ -179,14 +193,10 @@ void print_expected(const Planned& p) {
 void print_choice(const Planned& p) {
   const perf::Choice& c = p.choice;
   if (c.best.empty()) {
-    print(fmt::format("\nchoice    {}\n", perf::why(c, p.machine)));
+    print(fmt::format("\nchoice    none: {}\n", perf::why(c, p.machine)));
     return;
   }
-  const perf::Setting& s = c.best[0].setting;
-  print(fmt::format("\nchoice    train.batch_size={} train.accumulate={} train.recompute={}", s.batch_size,
-                    s.accumulate, s.recompute));
-  if (const config::Config changed = perf::with_setting(p.config, s); changed.optim.lr != p.config.optim.lr)
-    print(fmt::format(" optim.lr={:g} optim.min_lr={:g}", changed.optim.lr, changed.optim.min_lr));
+  print(fmt::format("\nchoice    {}", fmt::join(perf::keys_to_set(c, c.best[0].setting), " ")));
   print(fmt::format("\n          {}\n\n", perf::why(c, p.machine)));
   print(fmt::format("{:<24} {:>9} {:>13} {:>7} {:>10}\n", "rows x micro-batches", "step", "tokens/s", "mfu", "memory"));
   for (std::size_t i = 0; i < std::min(c.best.size(), 1 + kRunnersUp); ++i) {
@@ -220,7 +230,8 @@ io::Json to_json(const Planned& p) {
       runners_up.push_back(std::move(row));
     } else {
       choice = std::move(row);
-      choice["lr"] = perf::with_setting(p.config, p.choice.best[0].setting).optim.lr;
+      choice["lr"] = perf::with_setting(p.choice.config, p.choice.best[0].setting).optim.lr;
+      choice["set"] = perf::keys_to_set(p.choice, p.choice.best[0].setting);
     }
   }
   return {{"config", p.name},
@@ -297,7 +308,7 @@ struct GpusPlan {
   std::string name;  // of the configuration
   std::string network;
   perf::ScalePlan scale;
-  double run_tokens = 0;  // of the whole run; 0: only train.epochs says when to end
+  double run_tokens = 0;  // of the whole run; 0: not known
 };
 
 std::string setting_words(const perf::Setting& s) {
@@ -305,15 +316,27 @@ std::string setting_words(const perf::Setting& s) {
 }
 double gpu_hours(const GpusPlan& p, const perf::RankPlan& r) { return p.run_tokens / r.tokens_per_s / 3600 * r.ranks; }
 
-// A step of all ranks is as many times a rank's; max_hours ends a run by the rate of the choice.
+// A step of all ranks is as many times a rank's.
 double tokens_of_run(const config::Config& config, const perf::RankPlan& choice) {
   config::Train t = perf::with_setting(config, choice.setting).train;
   t.batch_size *= choice.ranks;
   const double by_steps = static_cast<double>(config::micro_batches_before(t, train::total_steps(t))) /
                           static_cast<double>(t.accumulate) * choice.tokens_per_step;
-  const double in_time = 3600 * t.max_hours * choice.tokens_per_s;
+  const double in_time = 3600 * t.max_hours * choice.tokens_per_s;  // of one rank: more cannot have it
   if (t.max_hours == 0 || (by_steps > 0 && by_steps <= in_time)) return by_steps;
   return in_time;
+}
+
+// As `redline train` takes them; none where nothing fits.
+std::vector<std::string> keys_to_set(const GpusPlan& p) {
+  const perf::RankPlan& c = p.scale.choice();
+  if (!c.fits) return {};
+  std::vector<std::string> keys = {fmt::format("parallel.mode={}", name_of(c.mode))};
+  perf::Choice choice;
+  choice.config = p.scale.config;
+  choice.relaxed = p.scale.relaxed;
+  for (std::string& key : perf::keys_to_set(choice, c.setting)) keys.push_back(std::move(key));
+  return keys;
 }
 
 // A row of the table of modes: its name, and what each mode has to say.
@@ -375,9 +398,8 @@ void print_step(const GpusPlan& p) {
 
 void print_choice(const GpusPlan& p) {
   const perf::RankPlan& c = p.scale.choice();
-  print(fmt::format(
-      "\nchoice    parallel.mode={} train.batch_size={} train.accumulate={} train.recompute={}\n          {}\n",
-      name_of(c.mode), c.setting.batch_size, c.setting.accumulate, c.setting.recompute, perf::why(p.scale)));
+  if (!c.fits) return print(fmt::format("\nchoice    none: {}\n", perf::why(p.scale)));
+  print(fmt::format("\nchoice    {}\n          {}\n", fmt::join(keys_to_set(p), " "), perf::why(p.scale)));
   if (c.times.collectives.empty()) return;
   print(fmt::format("\n{:<40} {:>6} {:>10} {:>9} {:>11}\n", fmt::format("collectives of a step, {}", name_of(c.mode)),
                     "times", "bytes", "time", "not hidden"));
@@ -400,7 +422,7 @@ void print_scaling(const GpusPlan& p) {
                       r.fits ? "" : "  does not fit"));
   print(p.run_tokens > 0
             ? fmt::format("The same rows on every GPU; hours for the run's {}.\n", report::count(p.run_tokens, "token"))
-            : "The same rows on every GPU; hours are not known: train.epochs are counted in the data.\n");
+            : fmt::format("The same rows on every GPU; hours are not known: {}.\n", no_end(p.scale.config)));
 }
 
 io::Json plan_json(const GpusPlan& p, const perf::RankPlan& r) {
@@ -451,7 +473,8 @@ io::Json to_json(const GpusPlan& p) {
           {"tokens_per_step", s.choice().tokens_per_step},
           {"run_tokens", p.run_tokens > 0 ? io::Json(p.run_tokens) : io::Json(nullptr)},
           {"modes", std::move(modes)},
-          {"choice", name_of(s.choice().mode)},
+          {"choice", s.choice().fits ? io::Json(name_of(s.choice().mode)) : io::Json(nullptr)},
+          {"set", keys_to_set(p)},
           {"why", perf::why(s)},
           {"scaling", std::move(scaling)}};
 }
@@ -484,8 +507,9 @@ void plan_gpus(const std::string& name, const config::Config& config, const perf
         p.network, wanted.gpus, per_node);
   const perf::Fabric fabric = perf::fabric_of(perf::card_called(card), network, static_cast<int>(per_node),
                                               static_cast<int>(wanted.nics > 0 ? wanted.nics : per_node));
-  p.scale = perf::plan_ranks(config, machine, fabric, static_cast<int>(wanted.gpus), plan_progress());
-  p.run_tokens = tokens_of_run(config, p.scale.choice());
+  if (wanted.gpus > 1) require_for_ranks(config);  // what a run would refuse has no plan
+  p.scale = perf::plan_ranks_or_relax(config, machine, fabric, static_cast<int>(wanted.gpus), plan_progress());
+  p.run_tokens = tokens_of_run(p.scale.config, p.scale.choice());
   stopping.hold();
   if (json) return print_json(to_json(p));
   print_head(p);
@@ -497,13 +521,58 @@ void plan_gpus(const std::string& name, const config::Config& config, const perf
 
 }  // namespace
 
+namespace {
+
+// The folder of a run or of a Hugging Face model among the words; empty: there is none.
+std::string named_folder(const ConfigWords& given) {
+  std::error_code ignored;
+  for (const std::string& word : given.words)
+    if (config::find_key(word.substr(0, word.find('='))) == nullptr && std::filesystem::is_directory(word, ignored))
+      return word;
+  return "";
+}
+
+// A folder of the words as what it stands for: a run's configuration, or model.init_from.
+ConfigWords with_folder(ConfigWords given) {
+  const std::string folder = named_folder(given);
+  if (folder.empty()) return given;
+  const auto word = std::ranges::find(given.words, folder);
+  if (real_files().exists(Path(folder) / train::kRunConfig))
+    *word = (Path(folder) / train::kRunConfig).string();
+  else
+    *word = "model.init_from=" + folder;
+  return given;
+}
+
+// A plan needs no end: it tells of one step then, and of no hours.
+config::Config load_without_end(const config::Sources& sources) {
+  bool endless = false;
+  // A run has its model already: the folder that it began with may be gone.
+  const config::Complete complete = Path(sources.file).filename() == train::kRunConfig
+                                        ? config::Complete(model::settle_family)
+                                        : model::complete_model(real_files());
+  config::Config config = config::load(sources, [&](config::Config& c) {
+    complete(c);
+    const config::Train& t = c.train;
+    endless = t.max_steps == 0 && t.max_tokens == 0 && t.epochs == 0 && t.max_hours == 0;
+    if (endless) c.train.max_tokens = 1;
+  });
+  if (endless) config.train.max_tokens = 0;
+  return config;
+}
+
+}  // namespace
+
 int run_plan(const Words& words) {
-  Arguments arguments("plan", "memory, FLOPs, expected step time and the best batch size, before anything runs",
-                      "[CONFIG] [key=value ...] [--card NAME] [--memory GIB] [--gpus N [--network NAME]] [--json]",
-                      {"redline plan gqa-180m --card h200", "redline plan my.toml train.seq_len=4096 --card a100-80",
-                       "redline plan --preset llama-1.36b --card b200 --memory 80 --json",
-                       "redline plan llama-1.36b --card h200 --gpus 64 --network ndr",
-                       "redline plan my.toml --card a100-80 --gpus 32 --gpus-per-node 4 --nics 2 --network hdr"});
+  Arguments arguments(
+      "plan", "memory, FLOPs, expected step time and the best batch size, before anything runs",
+      "[CONFIG | FOLDER] [key=value ...] [--card NAME] [--memory GIB] [--gpus N [--network NAME]] [--json]",
+      {"redline plan gqa-180m --card h200",
+       "redline plan runs/a --card h200            of a run, or of a Hugging Face model's folder",
+       "redline plan my.toml train.seq_len=4096 --card a100-80",
+       "redline plan --preset llama-1.36b --card b200 --memory 80 --json",
+       "redline plan llama-1.36b --card h200 --gpus 64 --network ndr",
+       "redline plan my.toml --card a100-80 --gpus 32 --gpus-per-node 4 --nics 2 --network hdr"});
   ConfigWords config;
   std::string card;
   double memory = 0;
@@ -529,9 +598,9 @@ int run_plan(const Words& words) {
 
   StopAtOnce stopping("stopped; there is no plan");
   Planned p;
-  const config::Sources sources = sources_of(config);
-  p.name = name_of(sources);
-  p.config = load_config(sources);
+  const config::Sources sources = sources_of(with_folder(config));
+  p.name = named_folder(config).empty() ? name_of(sources) : report::run_name(named_folder(config));
+  p.config = load_without_end(sources);
   p.machine = machine_called(card);
   if (memory > 0) p.machine.memory = static_cast<std::int64_t>(memory * 0x1p30);
   if (gpus.gpus > 0) {
@@ -539,7 +608,7 @@ int run_plan(const Words& words) {
     return kDone;
   }
   p.plan = perf::make_plan(p.config, p.machine);
-  p.choice = perf::choose(p.config, p.machine, plan_progress());
+  p.choice = perf::choose_or_relax(p.config, p.machine, plan_progress());
   stopping.hold();
   if (json) {
     print_json(to_json(p));

@@ -104,4 +104,15 @@ int Ranks::run(const std::function<int()>& body) {
   }
 }
 
+void require_for_ranks(const config::Config& c) {
+  if (c.precision.matmul == "fp8" && c.parallel.mode != "auto" && c.parallel.mode != "ddp")
+    fail_user(
+        "{}parallel.mode = \"{}\" does not go with precision.matmul = \"fp8\", whose copies of weights are made from "
+        "whole ones; use \"ddp\" or \"auto\"",
+        c.origins.prefix({"parallel.mode", "precision.matmul"}), c.parallel.mode);
+  if (c.train.max_hours > 0)
+    fail_user("{}train.max_hours is for runs on one rank only; set train.max_steps or train.max_tokens",
+              c.origins.prefix({"train.max_hours"}));
+}
+
 }  // namespace redline::cli

@@ -8,12 +8,16 @@
 
 #include "base/log.h"
 #include "cli/commands.h"
+#include "config/config.h"
 #include "dist/control.h"
 #include "dist/group.h"
 #include "io/communicator.h"
 #include "train/trainer.h"
 
 namespace redline::cli {
+
+// Refuses settings that a run on several ranks cannot have yet.
+void require_for_ranks(const config::Config& config);
 
 class Ranks {
  public:

@@ -364,7 +364,16 @@ std::string read_file(const std::string& file) {
               guess.empty() ? "; give a TOML file or one of the presets that `redline config --presets` lists"
                             : fmt::format("; there is a preset '{}'", guess));
   }
-  if (std::filesystem::is_directory(status)) fail_user("{}: a folder, not a TOML file", file);
+  if (std::filesystem::is_directory(status)) {
+    const Path folder = file;
+    if (std::filesystem::exists(folder / "config.toml", error))
+      fail_user(
+          "{}: a folder, not a TOML file; the configuration of its run is {}, and --resume --out {} goes on with it",
+          file, (folder / "config.toml").string(), file);
+    if (std::filesystem::exists(folder / "config.json", error))
+      fail_user("{}: a folder, not a TOML file; model.init_from={} takes the model in it", file, file);
+    fail_user("{}: a folder, not a TOML file", file);
+  }
   if (!std::filesystem::is_regular_file(status) && !std::filesystem::is_fifo(status))
     fail_user("{}: not a file that can be read to its end", file);
   if (std::filesystem::is_fifo(status)) {  // what a shell makes of <(...)

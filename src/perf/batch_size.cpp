@@ -13,6 +13,8 @@
 #include "model/lowering.h"
 #include "perf/fp8_choice.h"
 #include "perf/profile.h"
+#include "perf/scale.h"
+#include "train/memory_advice.h"
 
 namespace redline::perf {
 namespace {
@@ -56,6 +58,8 @@ class Cuts {
   std::int64_t rows_, most_;
 };
 
+bool is_recompute_set(const config::Config& config) { return !config.origins.prefix({"train.recompute"}).empty(); }
+
 void sort_by_rate(std::vector<Plan>& plans) {
   std::ranges::stable_sort(
       plans, [](const Plan& a, const Plan& b) { return a.expected.tokens_per_s > b.expected.tokens_per_s; });
@@ -64,11 +68,11 @@ void sort_by_rate(std::vector<Plan>& plans) {
 }  // namespace
 
 Choice choose(const config::Config& config, const Machine& machine, const SearchOptions& options) {
-  const bool recompute_is_set = !config.origins.prefix({"train.recompute"}).empty();
   std::vector<std::string> recomputes = {"none", "mlp", "block"};
-  if (recompute_is_set) recomputes = {config.train.recompute};
+  if (is_recompute_set(config) && !options.any_recompute) recomputes = {config.train.recompute};
 
   Choice choice;
+  choice.config = config;
   Search search(options);
   const auto plans_of = [&](const std::vector<Setting>& cuts) {
     std::vector<Plan> fitting;
@@ -98,20 +102,103 @@ Choice choose(const config::Config& config, const Machine& machine, const Search
   return choice;
 }
 
-std::string why(const Choice& choice, const Machine& machine) {
-  if (choice.best.empty()) {
-    const Plan& least = choice.smallest.value();
-    const bool more = least.setting.recompute != "block";  // it was set, so no other was looked at
-    return fmt::format(
-        "nothing fits into {:.1f} GiB: even {} with train.recompute = \"{}\" needs {:.1f} GiB; {}lower train.seq_len "
-        "or the model's size",
-        gib(machine.memory), counted(least.setting.batch_size, "row"), least.setting.recompute,
-        gib(least.memory.total() + least.tuning), more ? "leave train.recompute out or set it to \"block\", " : "");
+Setting least_setting(const config::Config& config) {
+  Setting least = Cuts(config).exact().back();
+  least.recompute = "block";
+  return least;
+}
+
+std::vector<config::Config> relaxed_ways(const config::Config& config, const Machine& machine) {
+  std::vector<config::Config> ways;
+  if (is_recompute_set(config)) ways.push_back(config);
+  if (machine.kind == device::Kind::cuda && config.kernels.tuning != "off") {
+    ways.push_back(config);
+    ways.back().kernels.tuning = "off";
   }
+  for (config::Config& way : train::relaxations(config)) ways.push_back(std::move(way));
+  return ways;
+}
+
+Choice choose_or_relax(const config::Config& config, const Machine& machine, const SearchOptions& options) {
+  Choice asked = choose(config, machine, options);
+  if (!asked.best.empty()) return asked;
+  asked.asked_for = asked.smallest;
+  SearchOptions open = options;
+  open.any_recompute = true;
+  for (const config::Config& way : relaxed_ways(config, machine)) {
+    // One plan tells whether there is anything to be found.
+    Plan least = make_plan(with_setting(way, least_setting(way)), machine);
+    if (least.fits) {
+      Choice found = choose(way, machine, open);
+      if (found.best.empty()) continue;
+      found.asked_for = std::move(asked.asked_for);
+      found.relaxed = train::changed_keys(config, way);
+      std::erase_if(found.relaxed, [](const std::string& key) { return key.starts_with("train.accumulate"); });
+      return found;
+    }
+    if (least.memory.total() < asked.smallest->memory.total()) {
+      asked.smallest = std::move(least);
+      asked.config = way;
+    }
+  }
+  asked.enough_gpus = fewest_ranks(config, machine);
+  return asked;
+}
+
+std::vector<std::string> keys_to_set(const Choice& choice, const Setting& setting) {
+  std::vector<std::string> keys = over(choice.relaxed, keys_of(setting));
+  keys.push_back(fmt::format("train.recompute={}", setting.recompute));
+  const config::Config set = with_setting(choice.config, setting);
+  if (set.train.accumulate_from != choice.config.train.accumulate_from || !choice.relaxed.empty())
+    if (set.train.accumulate_from > 0)
+      keys.push_back(fmt::format("train.accumulate_from={}", set.train.accumulate_from));
+  if (set.optim.lr != choice.config.optim.lr) {
+    keys.push_back(fmt::format("optim.lr={:g}", set.optim.lr));
+    keys.push_back(fmt::format("optim.min_lr={:g}", set.optim.min_lr));
+  }
+  return keys;
+}
+
+namespace {
+
+// "23.1 GiB, 1.2 of them for a moment at the start, to tune products".
+std::string needs_in_words(const Plan& p) {
+  std::string text = fmt::format("{:.1f} GiB", gib(p.needs()));
+  if (gib(p.tuning) >= 0.05)
+    text += fmt::format(", {:.1f} of them for a moment at the start, to tune products", gib(p.tuning));
+  return text;
+}
+
+std::string why_nothing_fits(const Choice& choice, const Machine& machine) {
+  const Plan& least = choice.smallest.value();
+  std::string text = fmt::format(
+      "nothing fits into {:.1f} GiB: even {} of {} with train.recompute = \"{}\" and optim.moments = \"{}\" needs "
+      "{}; ",
+      gib(machine.memory), counted(least.setting.batch_size, "row"), counted(choice.config.train.seq_len, "token"),
+      least.setting.recompute, choice.config.optim.moments, needs_in_words(least));
+  if (!choice.asked_for) return text + "`redline plan` looks for what would";
+  if (choice.enough_gpus == 0) return text + "no number of GPUs mends that: make the model smaller";
+  return text + fmt::format(
+                    "{} hold it with parallel.mode = \"fsdp\" (redline plan --gpus {}), or make the model "
+                    "smaller",
+                    counted(choice.enough_gpus, "GPU"), choice.enough_gpus);
+}
+
+}  // namespace
+
+std::string why(const Choice& choice, const Machine& machine) {
+  if (choice.best.empty()) return why_nothing_fits(choice, machine);
   const Setting& chosen = choice.best[0].setting;
-  std::string text = fmt::format("{} of {} looked at fit into {:.1f} GiB; of them this is the fastest",
-                                 choice.considered - choice.too_large.size(), counted(choice.considered, "setting"),
-                                 gib(machine.memory));
+  std::string text;
+  if (choice.asked_for) {
+    const Plan& least = *choice.asked_for;
+    text = fmt::format("as it was asked for nothing fits: even {} with train.recompute = \"{}\" needs {}; ",
+                       counted(least.setting.batch_size, "row"), least.setting.recompute, needs_in_words(least));
+    if (!choice.relaxed.empty()) text += fmt::format("with {} ", fmt::join(choice.relaxed, " "));
+  }
+  text += fmt::format("{} of {} looked at fit into {:.1f} GiB; of them this is the fastest",
+                      choice.considered - choice.too_large.size(), counted(choice.considered, "setting"),
+                      gib(machine.memory));
   if (chosen.accumulate == 1) text += ": one micro-batch moves weights and gradients once a step";
   // The least that would have been asked for more: everything kept, or the next larger micro-batch.
   const Plan *kept = nullptr, *larger = nullptr;
@@ -120,10 +207,9 @@ std::string why(const Choice& choice, const Machine& machine) {
     if (p.setting.recompute != chosen.recompute || p.setting.batch_size <= chosen.batch_size) continue;
     if (!larger || p.setting.batch_size < larger->setting.batch_size) larger = &p;
   }
-  if (kept) text += fmt::format("; keeping everything would need {:.1f} GiB", gib(kept->memory.total()));
+  if (kept) text += fmt::format("; keeping everything would need {}", needs_in_words(*kept));
   if (larger)
-    text += fmt::format("; {} would need {:.1f} GiB", counted(larger->setting.batch_size, "row"),
-                        gib(larger->memory.total()));
+    text += fmt::format("; {} would need {}", counted(larger->setting.batch_size, "row"), needs_in_words(*larger));
   if (choice.changed) text += "; no size that divides the rows of a step comes near it";
   return text;
 }
@@ -199,8 +285,14 @@ Machine machine_now(device::Device& device) {
 
 AutoBatch find_batch_size(const config::Config& config, device::Device& device, const AutoBatchOptions& options) {
   const Machine machine = machine_now(device);
-  const Choice choice = choose(config, machine);
+  const Choice choice = choose_or_relax(config, machine);
   if (choice.best.empty()) fail_user("train.batch_size = \"auto\": {}", why(choice, machine));
+  if (choice.asked_for)  // which is the user's to decide
+    fail_user(
+        "train.batch_size = \"auto\": nothing fits into {:.1f} GiB: even {} with train.recompute = \"{}\" needs "
+        "{}; {} would fit",
+        gib(machine.memory), counted(choice.asked_for->setting.batch_size, "row"), choice.asked_for->setting.recompute,
+        needs_in_words(*choice.asked_for), fmt::join(keys_to_set(choice, choice.best[0].setting), " "));
 
   AutoBatch result;
   result.rows_before = setting_of(config).rows();

@@ -19,15 +19,32 @@ inline constexpr std::int64_t kEnoughTokens = 8192;
 // slower (a number of rows without a useful divisor), the nearest better number is taken and `changed` is set.
 // Recompute is chosen as well, unless the configuration sets it.
 struct Choice {
+  config::Config config;   // that the plans are of: the one that was asked for, or a relaxed one
   std::vector<Plan> best;  // empty: nothing fits
   bool changed = false;
   std::size_t considered = 0;
   std::vector<Plan> too_large;   // settings that do not fit
   std::optional<Plan> smallest;  // the setting with the least memory, whether it fits or not
+
+  // Of choose_or_relax(), where nothing fits as it was asked for:
+  std::optional<Plan> asked_for = {};     // the least memory that it needs so
+  std::vector<std::string> relaxed = {};  // the keys that let something fit, "optim.moments=8bit"
+  int enough_gpus = 0;                    // where nothing at all fits on one: so many hold it; 0: not even 1024
 };
 Choice choose(const config::Config& config, const Machine& machine, const SearchOptions& options = {});
+// The same, and where nothing fits, with the mildest change that lets something fit: a recompute that was not set, no
+// tuning of products, then those of train/memory_advice.h.
+Choice choose_or_relax(const config::Config& config, const Machine& machine, const SearchOptions& options = {});
 
-// One or two sentences: why the first of `best` is the choice, or why nothing fits.
+// The configurations between which choose_or_relax() goes, the mildest change first. Recompute is open.
+std::vector<config::Config> relaxed_ways(const config::Config& config, const Machine& machine);
+// The setting of a configuration that keeps least.
+Setting least_setting(const config::Config& config);
+
+// The keys of a setting of the choice, as `redline train` takes them: those that let it fit, then its own.
+std::vector<std::string> keys_to_set(const Choice& choice, const Setting& setting);
+
+// One or two sentences: why the first of `best` is the choice, or why nothing fits and what would.
 std::string why(const Choice& choice, const Machine& machine);
 
 // The machine with the memory that is free on it now. Memory that the process holds already counts as the plan counts

@@ -159,8 +159,9 @@ Plan make_plan(const config::Config& asked, const Machine& machine) {
   p.checkpoint = model::state_bytes(lowered.state);
   p.snapshot = model::snapshot_bytes(lowered.state);
   p.snapshot_on_device = p.memory.total() + p.snapshot + model::kSpareForSnapshot <= machine.memory;
-  if (machine.kind == device::Kind::cuda) p.tuning = tuning_bytes(lowered.set);
-  p.fits = p.memory.total() + p.tuning <= machine.memory;
+  const bool tunes = config.kernels.tuning != "off" && !config.kernels.deterministic;
+  if (machine.kind == device::Kind::cuda && tunes) p.tuning = tuning_bytes(lowered.set);
+  p.fits = p.needs() <= machine.memory;
   p.largest = largest_of(lowered.set);
   if (const auto& peak = lowered.set.memory.peak) p.peak_node = lowered.set.node(*peak).full_name();
   p.expected = expected_of(lowered, options, config.train.accumulate, p.flops, machine);

@@ -74,10 +74,11 @@ struct Plan {
   std::int64_t snapshot = 0;        // bytes of the copy of the state that a checkpoint is written from
   bool snapshot_on_device = false;  // else in the host's memory, not counted here
   std::int64_t tuning = 0;          // bytes needed briefly at the start, to time products
-  bool fits = false;                // tuning included
+  bool fits = false;                // with them
   std::vector<NamedBytes> largest;  // activations, at the moment when most are alive
   std::string peak_node;
   Expected expected;
+  std::int64_t needs() const { return memory.total() + tuning; }  // that a machine must have for it to fit
 };
 Plan make_plan(const config::Config& config, const Machine& machine);
 // The configuration as the machine can run it: fp8 is dropped on a card without it.

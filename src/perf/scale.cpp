@@ -20,6 +20,7 @@
 #include "perf/roofline.h"
 #include "program/passes.h"
 #include "program/program.h"
+#include "train/memory_advice.h"
 
 namespace redline::perf {
 namespace {
@@ -358,9 +359,10 @@ ScalePlan plan_ranks(const config::Config& config, const Machine& machine, const
   ScalePlan s;
   s.machine = machine;
   s.fabric = fabric;
+  s.config = config;
   Works works(config, machine);
   std::vector<const Plan*> settings;  // of each mode
-  for (const Mode mode : kModes) {
+  for (const Mode mode : modes_for(config, ranks)) {
     std::optional<RankPlan> best, least;
     const Plan *best_setting = nullptr, *least_setting = nullptr;
     std::size_t looked_at = 0;
@@ -394,7 +396,7 @@ ScalePlan plan_ranks(const config::Config& config, const Machine& machine, const
     if (s.asked ? name_of(p.mode) != config.parallel.mode : !p.fits || p.tokens_per_s < kAsFast * fastest) continue;
     if (!chosen || bytes_sent(p.times) < bytes_sent(s.modes[*chosen].times)) chosen = i;
   }
-  s.chosen = chosen.value_or(s.modes.size() - 1);  // nothing fits: fsdp needs least
+  s.chosen = chosen.value_or(s.modes.size() - 1);  // nothing fits: the last needs least
   s.plan = *settings[s.chosen];
 
   std::vector<int> numbers = {1, 8, 64, 1024, ranks};
@@ -406,15 +408,93 @@ ScalePlan plan_ranks(const config::Config& config, const Machine& machine, const
   return s;
 }
 
+std::vector<Mode> modes_for(const config::Config& config, int ranks) {
+  if (config.precision.matmul == "fp8" && ranks > 1) return {Mode::ddp};
+  return {kModes.begin(), kModes.end()};
+}
+
+namespace {
+
+// Whether so many ranks hold the setting of a configuration that keeps least, in the mode that shares most.
+class Least {
+ public:
+  Least(const config::Config& config, const Machine& machine) : config_(config), machine_(machine) {
+    const config::Config least = with_setting(config, least_setting(config));
+    plan_ = make_plan(least, machine);
+    work_ = step_work(least, machine);
+  }
+  bool fits_on(int ranks) const {
+    const RankMemory memory = memory_on_rank(plan_, work_, modes_for(config_, ranks).back(), ranks);
+    return memory.total() + plan_.tuning <= machine_.memory;
+  }
+
+ private:
+  const config::Config& config_;
+  const Machine& machine_;
+  Plan plan_;
+  StepWork work_;
+};
+
+constexpr int kMostRanks = kCutGroups;
+
+}  // namespace
+
+int fewest_ranks(const config::Config& config, const Machine& machine) {
+  const Least least(config, machine);
+  for (int ranks = 2; ranks <= kMostRanks; ranks *= 2)
+    if (least.fits_on(ranks)) return ranks;
+  return 0;
+}
+
+ScalePlan plan_ranks_or_relax(const config::Config& config, const Machine& machine, const Fabric& fabric, int ranks,
+                              const SearchOptions& options) {
+  ScalePlan asked = plan_ranks(config, machine, fabric, ranks, options);
+  if (asked.choice().fits) return asked;
+  asked.asked_for = asked.choice();
+  config::Config open = config;
+  open.parallel.mode = "auto";
+  std::vector<config::Config> ways = relaxed_ways(open, machine);
+  ways.insert(ways.begin(), open);
+  SearchOptions any = options;
+  any.any_recompute = true;
+  for (const config::Config& way : ways) {
+    if (!Least(way, machine).fits_on(ranks)) continue;  // two plans tell whether there is anything to be found
+    ScalePlan found = plan_ranks(way, machine, fabric, ranks, any);
+    if (!found.choice().fits) continue;
+    found.asked_for = std::move(asked.asked_for);
+    found.relaxed = train::changed_keys(open, way);
+    std::erase_if(found.relaxed, [](const std::string& key) { return key.starts_with("train.accumulate"); });
+    return found;
+  }
+  asked.enough_gpus = fewest_ranks(open, machine);
+  return asked;
+}
+
 std::string why(const ScalePlan& s) {
   const RankPlan& c = s.choice();
   const double room = gib(s.machine.memory);
-  if (!c.fits)
-    return fmt::format(
-        "{} does not fit into {:.1f} GiB: even {} with train.recompute = \"{}\" needs {:.1f} GiB a rank; "
-        "take more GPUs, lower train.seq_len or the model's size",
-        s.asked ? name_of(c.mode) : "no mode", room, counted(c.setting.batch_size, "row"), c.setting.recompute,
-        gib(c.memory.total() + c.tuning));
+  const auto needs = [](const RankPlan& p) {
+    return fmt::format("{} with train.recompute = \"{}\" needs {:.1f} GiB a rank", counted(p.setting.batch_size, "row"),
+                       p.setting.recompute, gib(p.memory.total() + p.tuning));
+  };
+  if (!c.fits) {
+    std::string text =
+        fmt::format("{} into {:.1f} GiB: even {}; ",
+                    s.asked ? fmt::format("{} does not fit", name_of(c.mode)) : "no mode fits", room, needs(c));
+    if (!s.asked_for) return text + "`redline plan --gpus` looks for what would";
+    if (s.enough_gpus > 0)
+      return text + fmt::format(
+                        "no other optim.moments, train.recompute or train.seq_len mends that; {} hold it with "
+                        "parallel.mode = \"fsdp\" (--gpus {}), or make the model smaller",
+                        counted(s.enough_gpus, "GPU"), s.enough_gpus);
+    return text + "no other setting and no number of GPUs mends that: make the model smaller";
+  }
+  std::string before;
+  if (s.asked_for) {
+    before =
+        fmt::format("as it was asked for nothing fits: {}, even {}; ", name_of(s.asked_for->mode), needs(*s.asked_for));
+    if (!s.relaxed.empty()) before += fmt::format("with {} ", fmt::join(s.relaxed, " "));
+  }
   if (s.asked) return fmt::format("parallel.mode = \"{}\" asks for it", name_of(c.mode));
   std::vector<std::string> others;
   for (const RankPlan& p : s.modes) {
@@ -428,7 +508,8 @@ std::string why(const ScalePlan& s) {
     else
       others.push_back(fmt::format("{} is {:.1f}% slower", name_of(p.mode), slower));
   }
-  return fmt::format("it is the fastest that fits into {:.1f} GiB; {}", room, fmt::join(others, ", "));
+  if (others.empty()) return before + fmt::format("it fits into {:.1f} GiB, and fp8 goes with no other mode", room);
+  return before + fmt::format("it is the fastest that fits into {:.1f} GiB; {}", room, fmt::join(others, ", "));
 }
 
 namespace {

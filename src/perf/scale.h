@@ -19,7 +19,7 @@
 namespace redline::perf {
 
 using dist::Mode;
-inline constexpr std::array kModes = {Mode::ddp, Mode::zero1, Mode::fsdp};
+inline constexpr std::array kModes = {Mode::ddp, Mode::zero1, Mode::fsdp};  // each keeps less than those before it
 
 // A part of a micro-step between places where a rank may wait for others: embedding, layer, head. Elements are those of
 // parameters.
@@ -103,16 +103,32 @@ struct RankPlan {
 struct ScalePlan {
   Machine machine;
   Fabric fabric;
+  config::Config config;          // that it is of: the one that was asked for, or a relaxed one
   Plan plan;                      // of one rank, with the setting of the choice
-  std::vector<RankPlan> modes;    // as kModes, each with its fastest setting that fits, else its smallest
+  std::vector<RankPlan> modes;    // as modes_for(), each with its fastest setting that fits, else its smallest
   std::size_t chosen = 0;         // of modes
   bool asked = false;             // parallel.mode said which
   std::vector<RankPlan> scaling;  // the choice on other numbers of ranks, fewest first
   const RankPlan& choice() const { return modes[chosen]; }
+
+  // Of plan_ranks_or_relax(), where nothing fits as it was asked for:
+  std::optional<RankPlan> asked_for = {};  // the least memory that it needs so
+  std::vector<std::string> relaxed = {};   // the keys that let something fit, "optim.moments=8bit"
+  int enough_gpus = 0;                     // where nothing at all fits: so many hold it; 0: not even 1024
 };
 // Rows of a step on a rank are kept; micro-batches and recompute (unless it is set) are chosen for each mode.
 ScalePlan plan_ranks(const config::Config& config, const Machine& machine, const Fabric& fabric, int ranks,
                      const SearchOptions& options = {});
+// The same, and where nothing fits, with the mildest change that lets something fit: another parallel.mode, then those
+// of choose_or_relax().
+ScalePlan plan_ranks_or_relax(const config::Config& config, const Machine& machine, const Fabric& fabric, int ranks,
+                              const SearchOptions& options = {});
+
+// The modes that a run of the configuration may have on so many ranks: fp8 makes its copies of weights from whole ones.
+std::vector<Mode> modes_for(const config::Config& config, int ranks);
+
+// The fewest ranks, a power of two, that hold the configuration with the setting that keeps least; 0: not even 1024 do.
+int fewest_ranks(const config::Config& config, const Machine& machine);
 
 // One sentence: why the mode is the choice, or what to do where nothing fits.
 std::string why(const ScalePlan& plan);

@@ -78,9 +78,10 @@ struct Trial {
 };
 
 struct SearchOptions {
-  double seconds = 120;  // in all, about: a candidate gets its share of what is left
-  double each = 0;       // or so many for every candidate, whatever that takes in all
-  double least = 0.1;    // that a candidate is timed for, however little time is left
+  double seconds = 120;        // in all, about: a candidate gets its share of what is left
+  double each = 0;             // or so many for every candidate, whatever that takes in all
+  double least = 0.1;          // that a candidate is timed for, however little time is left
+  bool any_recompute = false;  // of choose(): even where the configuration sets it
   const StopFlag* stop = nullptr;
   // Called before each candidate.
   std::function<void(const std::string& name, std::size_t number, std::size_t of)> progress = {};

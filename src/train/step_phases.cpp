@@ -74,7 +74,7 @@ Session::Session(const TrainOptions& o, device::Device& d, FileSystem& f, Keeper
       lowering(lowering_of_rank(o.config, o.team, d.kind())) {}
 
 void Session::require_memory() const {
-  if (!engine) train::require_memory(config, to_bind.set.memory.total, device);
+  if (!engine) train::require_memory(config, to_bind.set.memory.total, device, options.team.sharing);
 }
 
 void Session::make_engine() {
@@ -100,7 +100,8 @@ data::Loader RunData::open_loader() {
     return data::Loader(data::open_training_corpus(data::corpus_options(config)), training_options());
   } catch (const data::NoRoomForBatches&) {
     const device::Device& device = session_.device;
-    require_memory(config, memory_needed(config, device.kind()), device);
+    const dist::Sharing& sharing = session_.options.team.sharing;
+    require_memory(config, memory_needed(config, device.kind(), sharing), device, sharing);
     throw;
   }
 }

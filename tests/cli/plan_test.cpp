@@ -83,7 +83,63 @@ TEST_F(PlanCommand, ALittleMemoryChangesTheChoice) {
   EXPECT_EQ(some.at("choice").at("batch_size").get<int>() * some.at("choice").at("accumulate").get<int>(), 96);
   const Json none = with("10");
   EXPECT_TRUE(none.at("choice").is_null());
-  EXPECT_TRUE(says(none.at("why").get<std::string>(), {"nothing fits"}));
+  EXPECT_TRUE(says(none.at("why").get<std::string>(), {"nothing fits", "--gpus"}));
+}
+
+// The choice's own words, given to plan again, fit.
+TEST_F(PlanCommand, TheChoiceIsWhatTrainTakes) {
+  const Words words = {"plan", "olmo2-1.5b", "--card", "rtx-4090", "optim.name=adamw"};
+  const Json first = json_of(words);
+  EXPECT_FALSE(first.at("fits").get<bool>());
+  Words again = words;
+  for (const Json& key : first.at("choice").at("set")) again.push_back(key.get<std::string>());
+  EXPECT_TRUE(json_of(again).at("fits").get<bool>()) << first.at("choice").dump();
+  const Ran text = run(words);
+  EXPECT_TRUE(says(text.out, {"\nchoice    optim.moments=", "train.batch_size=", "as it was asked for nothing fits"}));
+
+  Words many = {"plan", "qwen3-1.8b", "--card", "rtx-4090", "--gpus", "2", "--memory", "6"};
+  const Json none = json_of(many);
+  EXPECT_TRUE(none.at("choice").is_null());
+  EXPECT_EQ(none.at("set").size(), 0u);
+  const Ran said = run(many);
+  EXPECT_TRUE(says(said.out, {"\nchoice    none: no mode fits", "--gpus"}));
+}
+
+TEST_F(PlanCommand, ARunNeedsNoEndToBePlanned) {
+  write("a.toml", "[model]\nlayers = 2\nvocab = 512\n[data]\ntrain = \"random:512\"\n");
+  const Json j = json_of({"plan", "a.toml", "--card", "h200"});
+  EXPECT_TRUE(j.at("expected").at("steps").is_null());
+  EXPECT_TRUE(j.at("expected").at("hours").is_null());
+  EXPECT_GT(j.at("expected").at("step_ms").get<double>(), 0);
+  const Ran text = run({"plan", "a.toml", "--card", "h200"});
+  EXPECT_TRUE(says(text.out, {"time of the run is not known", "train.max_steps"}));
+  const Json many = json_of({"plan", "a.toml", "--card", "h200", "--gpus", "8"});
+  EXPECT_TRUE(many.at("run_tokens").is_null());
+}
+
+TEST_F(PlanCommand, AFolderIsARunOrAModel) {
+  must({"train", "--device", "cpu", "--out", "a", "model.layers=1", "model.hidden=32", "model.heads=2",
+        "model.head_dim=16", "model.ffn=48", "train.seq_len=64", "train.max_steps=1", "train.eval_batches=1"});
+  const Json run_of = json_of({"plan", "a", "--card", "h200"});
+  EXPECT_EQ(run_of.at("config"), "a");
+  EXPECT_EQ(run_of.at("seq_len"), 64);
+  must({"export", "--checkpoint", "a", "--out", "hf"});
+  const Json model = json_of({"plan", "hf", "--card", "h200", "train.max_steps=10", "optim.lr=1e-4"});
+  EXPECT_EQ(model.at("parameters"), run_of.at("parameters"));
+  EXPECT_EQ(model.at("config"), "hf");
+  // Where a folder is no configuration, the sentence says what it is.
+  expect_bad_input({"train", "hf"}, {"model.init_from=hf"});
+  expect_bad_input({"train", "a"}, {"a/config.toml", "--resume --out a"});
+}
+
+// What a run on several ranks refuses is not planned.
+TEST_F(PlanCommand, ForManyGpusRefusesWhatARunRefuses) {
+  expect_bad_input({"plan", "gqa-180m", "--card", "h200", "--gpus", "8", "train.max_hours=2"}, {"train.max_hours"});
+  expect_bad_input({"plan", "gqa-180m", "--card", "h200", "--gpus", "8", "precision.matmul=fp8", "parallel.mode=fsdp"},
+                   {"parallel.mode", "fp8"});
+  const Json j = json_of({"plan", "gqa-180m", "--card", "h200", "--gpus", "8", "precision.matmul=fp8"});
+  ASSERT_EQ(j.at("modes").size(), 1u);
+  EXPECT_EQ(j.at("choice"), "ddp");
 }
 
 TEST_F(PlanCommand, ReadsWellAndSaysWhatItPlansFor) {

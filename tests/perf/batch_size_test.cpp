@@ -59,10 +59,86 @@ TEST(Choose, RecomputesWhereNothingElseFits) {
 
   config::Config fixed = config_of(
       "llama-1.36b", {"train.batch_size=1", "train.accumulate=1", "train.seq_len=16384", "train.recompute=none"});
-  const Choice none = choose(fixed, machine);
-  EXPECT_TRUE(none.best.empty()) << "recompute was set, so it is not chosen";
-  EXPECT_TRUE(says(why(none, machine), {"nothing fits"}));
-  EXPECT_TRUE(says(why(none, machine), {"leave train.recompute out"}));
+  EXPECT_TRUE(choose(fixed, machine).best.empty()) << "recompute was set, so it is not chosen";
+  const Choice freed = choose_or_relax(fixed, machine);
+  ASSERT_FALSE(freed.best.empty());
+  EXPECT_EQ(freed.best[0].setting.recompute, "block");
+  EXPECT_EQ(freed.relaxed, std::vector<std::string>{}) << "its own recompute is all that had to go";
+  EXPECT_TRUE(says(why(freed, machine), {"as it was asked for nothing fits", "train.recompute = \"none\""}));
+}
+
+struct Asked {
+  const char* name;
+  std::vector<std::string> settings;
+};
+const std::vector<std::string> k8b = {"model.layers=32",    "model.hidden=4096",  "model.heads=32",
+                                      "model.kv_heads=8",   "model.head_dim=128", "model.ffn=14336",
+                                      "model.vocab=128256", "train.seq_len=8192", "train.batch_size=2",
+                                      "train.accumulate=1", "optim.name=adamw"};
+
+// Whatever is advised is what `redline train` takes, and it fits.
+TEST(ChooseOrRelax, AdvisesWhatIsAcceptedAndFits) {
+  const std::vector<Asked> models = {
+      {"quick", k8b},
+      {"olmo2-1.5b", {"optim.name=adamw"}},
+      {"llama-1.36b", {"train.batch_size=4", "train.accumulate=2"}},
+      {"qwen3-1.8b", {"train.batch_size=2", "train.accumulate=1", "train.recompute=none"}},
+      {"gqa-180m", {"train.batch_size=8", "train.accumulate=1"}},
+  };
+  int relaxed = 0, nothing = 0;
+  for (const Asked& model : models)
+    for (const char* card : {"rtx-4090", "a100-40", "h200"}) {
+      const std::string name = fmt::format("{} on {}", model.name, card);
+      const Machine machine = machine_named(card);
+      const Choice choice = choose_or_relax(config_of(model.name, model.settings), machine);
+      const std::string said = why(choice, machine);
+      if (choice.best.empty()) {
+        ++nothing;
+        ASSERT_GT(choice.enough_gpus, 1) << name;
+        EXPECT_TRUE(says(said, {fmt::format("--gpus {}", choice.enough_gpus), "model"})) << name;
+        continue;
+      }
+      relaxed += choice.asked_for.has_value();
+      std::vector<std::string> settings = model.settings;
+      for (const std::string& key : keys_to_set(choice, choice.best[0].setting)) settings.push_back(key);
+      const Plan plan = make_plan(config_of(model.name, settings), machine);
+      EXPECT_TRUE(plan.fits) << name << ": " << said;
+      EXPECT_EQ(plan.memory.total(), choice.best[0].memory.total()) << name;
+      for (const Plan& p : choice.too_large) EXPECT_GT(p.needs(), machine.memory) << name;
+    }
+  EXPECT_GE(relaxed, 3);
+  EXPECT_GE(nothing, 1);
+}
+
+// 18 bytes a parameter are more than the card has, and 14 or 12 are less.
+TEST(ChooseOrRelax, CoarserMomentsComeBeforeAShorterRowAndASmallerModel) {
+  const Machine h200 = machine_named("h200");
+  const Choice large = choose_or_relax(config_of("quick", k8b), h200);
+  ASSERT_FALSE(large.best.empty()) << why(large, h200);
+  EXPECT_EQ(large.relaxed, std::vector<std::string>{"optim.moments=bf16"});
+  EXPECT_TRUE(says(why(large, h200), {"nothing fits", "optim.moments=bf16"}));
+
+  const Machine small = machine_named("rtx-4090");
+  const Choice on_4090 = choose_or_relax(config_of("olmo2-1.5b", {"optim.name=adamw"}), small);
+  ASSERT_FALSE(on_4090.best.empty()) << why(on_4090, small);
+  EXPECT_TRUE(says(fmt::format("{}", fmt::join(on_4090.relaxed, " ")), {"optim.moments="}));
+}
+
+// What does not fit for want of room to tune products says so: the figure is above the room.
+TEST(ChooseOrRelax, WhatWouldNeedMoreNeedsMoreThanThereIs) {
+  const config::Config c =
+      config_of("llama-1.36b", {"train.batch_size=4", "train.accumulate=1", "train.recompute=none"});
+  Machine machine = machine_named("h200");
+  const Plan two = make_plan(with_setting(c, {2, 2, "none"}), machine);
+  ASSERT_GT(two.tuning, 0);
+  machine.memory = two.memory.total() + two.tuning / 2;  // room for 2 rows, but not beside the tuning
+  const Choice choice = choose_or_relax(c, machine);
+  ASSERT_FALSE(choice.best.empty());
+  EXPECT_EQ(choice.best[0].setting.batch_size, 1);
+  EXPECT_TRUE(says(why(choice, machine),
+                   {fmt::format("2 rows would need {:.1f} GiB", static_cast<double>(two.needs()) * 0x1p-30), "tune"}));
+  const Plan untuned = make_plan(config_of("llama-1.36b", {"kernels.tuning=off"}), machine);
+  EXPECT_EQ(untuned.tuning, 0);
 }
 
 TEST(Choose, ChangesTheRowsOfAStepOnlyWhereTheyCannotBeCutWell) {
@@ -170,7 +246,8 @@ TEST(AutoBatch, SaysWhatTheLeastWouldNeed) {
   device::CpuDevice device(1);
   const config::Config c =
       automatic({"model.hidden=65536", "model.ffn=262144", "model.heads=512", "model.head_dim=128"});
-  EXPECT_TRUE(says(testing::error_of([&] { find_batch_size(c, device, {}); }), {"nothing fits", "train.seq_len"}));
+  EXPECT_TRUE(
+      says(testing::error_of([&] { find_batch_size(c, device, {}); }), {"nothing fits", "of 64 tokens", "model"}));
 }
 
 TEST(AutoBatch, ARunThatGoesOnTakesItsOwnNumbers) {

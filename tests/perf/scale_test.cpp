@@ -167,6 +167,48 @@ RankMachine h200s(int per_node, std::int64_t available) {
           RankMachine::Known{machine_of(card), fabric_of(card, network_called(kNoNetwork), per_node, per_node)}};
 }
 
+// What is advised for several ranks fits there, and where nothing fits there is no choice.
+TEST(Scale, AdviceForRanksFits) {
+  const std::vector<std::string> asked = {"train.batch_size=2", "train.accumulate=1", "optim.name=adamw"};
+  const Card& card = card_called("rtx-4090");
+  const Fabric fabric = fabric_of(card, network_called("ndr"), 8, 8);
+  const auto plan = [&](std::vector<std::string> settings, int ranks, double gib) {
+    settings.insert(settings.begin(), asked.begin(), asked.end());
+    Machine machine = machine_of(card);
+    machine.memory = static_cast<std::int64_t>(gib * 0x1p30);
+    return plan_ranks_or_relax(config_of("qwen3-1.8b", settings), machine, fabric, ranks);
+  };
+  const ScalePlan ddp = plan({"parallel.mode=ddp"}, 8, 23.5);
+  EXPECT_TRUE(ddp.choice().fits) << why(ddp);
+  EXPECT_NE(ddp.choice().mode, Mode::ddp);
+  EXPECT_TRUE(says(why(ddp), {"as it was asked for nothing fits", "ddp"}));
+
+  const ScalePlan tight = plan({}, 2, 23.5);
+  ASSERT_TRUE(tight.asked_for) << why(tight);
+  ASSERT_TRUE(tight.choice().fits) << why(tight);
+  EXPECT_TRUE(says(why(tight), {"optim.moments="}));
+
+  const ScalePlan none = plan({}, 2, 6);
+  EXPECT_FALSE(none.choice().fits);
+  EXPECT_TRUE(says(why(none), {"no mode fits into 6.0 GiB", "--gpus"}));
+  EXPECT_EQ(why(none).find("no mode does not"), std::string::npos);
+  ASSERT_GT(none.enough_gpus, 2);
+  EXPECT_TRUE(plan({}, none.enough_gpus, 6).choice().fits);
+  EXPECT_FALSE(plan({}, none.enough_gpus, 6).asked_for);
+}
+
+// A run in fp8 on several ranks has ddp alone.
+TEST(Scale, Fp8HasTheModeThatARunTakes) {
+  const config::Config c = config_of("gqa-180m", {"precision.matmul=fp8"});
+  EXPECT_EQ(modes_for(c, 8), std::vector<Mode>{Mode::ddp});
+  EXPECT_EQ(modes_for(c, 1).size(), kModes.size());
+  const Card& card = card_called("h200");
+  const ScalePlan s = plan_ranks(c, machine_of(card), fabric_of(card, network_called("ndr"), 8, 8), 8);
+  ASSERT_EQ(s.modes.size(), 1u);
+  EXPECT_EQ(s.choice().mode, Mode::ddp);
+  EXPECT_TRUE(says(why(s), {"fp8"}));
+}
+
 TEST(RankMode, WithoutAPlanItIsZero1WhereThatFits) {
   const config::Config quick = config_of("quick");
   EXPECT_EQ(choose_mode(quick, {device::Kind::cpu, std::int64_t{1} << 40, {}}, 2).mode, dist::Mode::zero1);

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "config/load.h"
 #include "testing/says.h"
 
@@ -15,11 +17,33 @@ config::Config config_with(std::vector<std::string> overrides) {
   return config::load({.file = "", .preset = "gqa-180m", .overrides = std::move(overrides)});
 }
 
+// Puts each way of the advice over the settings, as somebody would who reads it. Returns how many there are.
+int fit_as_advised(std::string advice, const std::vector<std::string>& asked, std::int64_t available) {
+  constexpr std::string_view kEnd = " would fit";
+  if (!advice.ends_with(kEnd)) return 0;
+  advice.resize(advice.size() - kEnd.size());
+  int ways = 0;
+  for (std::size_t at = 0; at < advice.size(); ++ways) {
+    const std::size_t end = std::min(advice.find(" or ", at), advice.size());
+    std::string way = advice.substr(at, end - at);
+    way = way.substr(0, way.find(" ("));
+    std::vector<std::string> settings = asked;
+    for (std::size_t from = 0; from < way.size();) {
+      const std::size_t comma = std::min(way.find(", ", from), way.size());
+      settings.push_back(way.substr(from, comma - from));
+      from = comma + 2;
+    }
+    EXPECT_LE(memory_needed(config_with(settings), device::Kind::cpu), available) << way;
+    at = end + 4;
+  }
+  return ways;
+}
+
 TEST(MemoryAdvice, NamesTheMilderRecomputeAndTheLargestBatchThatFit) {
   const config::Config c = config_with({"train.batch_size=12", "train.accumulate=2"});
   const std::int64_t all = memory_needed(c, device::Kind::cpu);
   const std::string advice = what_would_fit(c, device::Kind::cpu, all - 1);
-  EXPECT_TRUE(says(advice, {"train.recompute = \"mlp\"", "train.batch_size = 6 with train.accumulate = 4"}));
+  EXPECT_TRUE(says(advice, {"train.recompute = \"mlp\"", "train.batch_size = 6, train.accumulate = 4"}));
   EXPECT_LE(memory_needed(config_with({"train.batch_size=6", "train.accumulate=4"}), device::Kind::cpu), all - 1);
 
   const std::int64_t with_mlp =
@@ -43,14 +67,60 @@ TEST(MemoryAdvice, NamesTheBatchThatFitsWithRecomputeWhereNeitherDoesAlone) {
   rows = rows == 5 ? 4 : rows;  // 5 does not divide 12
   const std::string advice =
       what_would_fit(config_with({"train.batch_size=12", "train.accumulate=2"}), device::Kind::cpu, available);
-  EXPECT_EQ(advice, fmt::format("train.recompute = \"block\" and train.batch_size = {} with train.accumulate = {} "
-                                "({:.2f} GiB) would fit",
-                                rows, 24 / rows, static_cast<double>(needed(rows, "block")) * 0x1p-30));
+  EXPECT_TRUE(says(advice, {fmt::format("train.batch_size = {}, train.accumulate = {}", rows, 24 / rows),
+                            "train.recompute = \"block\""}));
+  EXPECT_EQ(fit_as_advised(advice, {"train.batch_size=12", "train.accumulate=2"}, available), 1);
+}
+
+// Moments are looked at before rows become shorter, and rows before the model becomes smaller; every piece of advice
+// holds, down to where nothing helps.
+TEST(MemoryAdvice, EveryPieceOfAdviceFits) {
+  const std::vector<std::string> asked = {"optim.name=adamw", "train.batch_size=4", "train.accumulate=1"};
+  const config::Config c = config_with(asked);
+  const std::int64_t all = memory_needed(c, device::Kind::cpu);
+  std::set<std::string> keys;
+  for (std::int64_t available = all - 1; available > all / 20; available = available * 3 / 4) {
+    const std::string advice = what_would_fit(c, device::Kind::cpu, available);
+    const int ways = fit_as_advised(advice, asked, available);
+    EXPECT_EQ(ways == 0, advice.find("make the model smaller") != advice.npos) << advice;
+    for (const char* key : {"optim.moments", "train.seq_len", "train.recompute", "train.batch_size", "smaller"})
+      if (advice.find(key) != advice.npos) keys.insert(key);
+  }
+  EXPECT_EQ(keys.size(), 5u) << fmt::format("{}", fmt::join(keys, ", "));
+}
+
+TEST(MemoryAdvice, RelaxedConfigurationsAreAcceptedAndKeepTheTokensOfAStep) {
+  const auto tokens = [](const config::Config& c) { return c.train.batch_size * c.train.accumulate * c.train.seq_len; };
+  for (const char* name : {"adamw", "muon"}) {
+    const config::Config c = config_with({fmt::format("optim.name={}", name)});
+    const std::vector<config::Config> ways = relaxations(c);
+    EXPECT_GE(ways.size(), 4u) << name;
+    for (config::Config way : ways) {
+      EXPECT_NO_THROW(config::resolve(way)) << changes_in_words(c, way);
+      EXPECT_EQ(tokens(way), tokens(c)) << changes_in_words(c, way);
+      EXPECT_LT(memory_needed(way, device::Kind::cuda), memory_needed(c, device::Kind::cuda))
+          << changes_in_words(c, way);
+    }
+    EXPECT_EQ(changed_keys(c, ways[0]), std::vector<std::string>{"optim.moments=bf16"});
+  }
+}
+
+// On several ranks the advice is of a rank's share, and that more can be shared comes first.
+TEST(MemoryAdvice, OnRanksItIsOfTheirShares) {
+  const config::Config c = config_with({"optim.name=adamw", "train.batch_size=1", "train.accumulate=1"});
+  const dist::Sharing ddp{.rank = 1, .ranks = 4, .mode = dist::Mode::ddp}, fsdp{1, 4, dist::Mode::fsdp};
+  const std::int64_t whole = memory_needed(c, device::Kind::cpu, ddp),
+                     shared = memory_needed(c, device::Kind::cpu, fsdp);
+  ASSERT_LT(shared, whole);
+  EXPECT_TRUE(says(what_would_fit(c, device::Kind::cpu, shared, ddp), {"parallel.mode = \"fsdp\""}));
+  const std::string none = what_would_fit(c, device::Kind::cpu, 1 << 20, fsdp);
+  EXPECT_TRUE(says(none, {"more ranks"}));
+  EXPECT_EQ(none.find("--gpus"), none.npos) << none;
 }
 
 TEST(MemoryAdvice, SaysWhenNothingWouldHelp) {
   const std::string advice = what_would_fit(config_with({}), device::Kind::cpu, 1 << 20);
-  EXPECT_TRUE(says(advice, {"train.seq_len"}));
+  EXPECT_TRUE(says(advice, {"one row of 128 tokens", "--gpus", "model"}));
 }
 
 }  // namespace
