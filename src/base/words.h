@@ -41,6 +41,7 @@ inline constexpr std::string_view kSlowRank = "docs/monitoring.md#a-slow-rank";
 inline constexpr std::string_view kThrottling = "docs/monitoring.md#a-gpu-that-throttles";
 inline constexpr std::string_view kNotFinite = "docs/monitoring.md#a-loss-that-is-not-finite";
 inline constexpr std::string_view kSpikes = "docs/monitoring.md#a-spike-of-the-gradient";
+inline constexpr std::string_view kOverfitting = "docs/monitoring.md#a-held-out-loss-that-rises";
 inline constexpr std::string_view kDeadModel = "docs/monitoring.md#a-model-that-does-not-learn";
 inline constexpr std::string_view kFp8Range = "docs/monitoring.md#a-tensor-that-leaves-the-range-of-fp8";
 inline constexpr std::string_view kGraphs = "docs/monitoring.md#no-cuda-graphs";

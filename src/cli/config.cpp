@@ -92,7 +92,19 @@ config::Config load_config(const config::Sources& sources) {
 }
 
 config::Config load_to_measure(const config::Sources& sources, bool say) {
-  config::Config config = load_config(sources);
+  bool endless = false;
+  config::Config config = config::load(sources, [&](config::Config& c) {
+    // A run has its model already: the folder that it began with may be gone.
+    if (!c.model.init_from.empty() && c.origins.written("model.hidden") && !real_files().exists(c.model.init_from))
+      model::settle_family(c);
+    else
+      model::complete_model(real_files())(c);
+    train::complete_recipe(c);
+    const config::Train& t = c.train;
+    endless = t.max_steps == 0 && t.max_tokens == 0 && t.epochs == 0 && t.max_hours == 0;
+    if (endless) c.train.max_tokens = 1;  // for the rules over several keys
+  });
+  if (endless) config.train.max_tokens = 0;
   if (config::stand_in_for_data(config) && say)
     log::note("data.train names nothing: random tokens of the model's vocabulary take its place, in full rows");
   return config;

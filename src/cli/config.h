@@ -23,8 +23,8 @@ config::Sources sources_of(const ConfigWords& given);
 // Calls config::load() and takes the model's sizes from the folder that model.init_from names, and from its size what
 // the recipe lacks.
 config::Config load_config(const config::Sources& sources);
-// The same for a command that needs no data of its own: random tokens stand in for data that nobody named, and where
-// `say` is set a note tells so.
+// The same for a command that looks at steps and does not train: random tokens stand in for data that nobody named, and
+// where `say` is set a note tells so; an end of the run need not be given.
 config::Config load_to_measure(const config::Sources& sources, bool say = true);
 
 // The default name of a run: the stem of the file, the preset's, the last part of model.init_from, or "quick".

@@ -111,6 +111,23 @@ std::optional<perf::StepParts> timed_parts(const report::RunRecord& run) {
   return parts.ms() > 0 ? std::optional(parts) : std::nullopt;
 }
 
+perf::Learned learned_in(const report::RunRecord& run, const config::Config& config) {
+  perf::Learned l;
+  const std::vector<double>&losses = run.column("loss"), &norms = run.column("grad_norm"), &rates = run.column("lr"),
+        &held_out = run.column("eval_loss");
+  for (std::size_t i = 0; i < run.rows(); ++i) {
+    if (std::isfinite(held_out[i])) l.held_out.emplace_back(run.steps[i], held_out[i]);
+    if (run.steps[i] == 0) continue;  // the evaluation before the first step
+    l.steps.push_back(run.steps[i]);
+    l.loss.push_back(losses[i]);
+    l.grad_norm.push_back(norms[i]);
+    l.rate.push_back(rates[i]);
+  }
+  if (!run.sessions.empty()) l.steps_of_run = run.sessions.back().steps;
+  l.ranks = std::max<std::int64_t>(1, config.parallel.ranks);
+  return l;
+}
+
 }  // namespace
 
 perf::Observed observed_in(const report::RunRecord& run, const config::Config& config) {
@@ -142,6 +159,7 @@ perf::Observed observed_in(const report::RunRecord& run, const config::Config& c
   if (run.pipeline) seen.slowest_stage = run.pipeline->value("slowest", "");
   if (seen.slowest_stage == "train") seen.slowest_stage.clear();  // as one wants it
   seen.timed = timed_parts(run);
+  seen.learned = learned_in(run, config);
   return seen;
 }
 
@@ -208,6 +226,7 @@ std::string slower_than_planned(const perf::Diagnosis& d) {
 }
 
 std::string price(const Finding& f, double step_ms) {
+  if (f.is_of_learning()) return fmt::format("{}; {}", f.costs, f.basis);
   return fmt::format("{} ms a step ({}), {:.1f} points of MFU; {}", ms(f.loss_ms), report::percent(f.loss_ms / step_ms),
                      f.mfu_points, f.basis);
 }
@@ -226,7 +245,7 @@ std::string entry(const std::string& number, const Finding& f, double step_ms) {
   out += paragraph("   costs   ", price(f, step_ms));
   out += paragraph("   mend    ", f.mend);
   if (!f.changes.empty()) out += paragraph("   set     ", set_of(f));
-  out += paragraph("   gain    ", gain_of(f));
+  if (!f.is_of_learning()) out += paragraph("   gain    ", gain_of(f));
   if (!f.caution.empty()) out += paragraph("   but     ", f.caution);
   return out + paragraph("   see     ", f.row().section);
 }
@@ -239,7 +258,9 @@ io::Json to_json(const Finding& f, double step_ms) {
           {"set", f.changes},
           {"caution", f.caution},
           {"basis", f.basis},
-          {"loss_ms", f.loss_ms},
+          {"of", f.is_of_learning() ? "learning" : "speed"},
+          {"costs", price(f, step_ms)},
+          {"loss_ms", f.is_of_learning() ? 0.0 : f.loss_ms},
           {"share", f.loss_ms / step_ms},
           {"mfu_points", f.mfu_points},
           {"gain", f.gain},
@@ -437,6 +458,12 @@ std::string why_not_tried(const Finding& f) {
     case Illness::slow_disk: return "what it costs lies between steps";
     case Illness::slow_rank:
     case Illness::communication: return "that takes all ranks";
+    case Illness::rate:
+    case Illness::all_warm_up:
+    case Illness::gradient_spike:
+    case Illness::plateau:
+    case Illness::overfitting:
+    case Illness::few_tokens: return "a few steps do not show what a run learns";
     default: return f.changes.empty() ? "no setting mends it" : "";
   }
 }

@@ -21,9 +21,7 @@
 #include "config/keys.h"
 #include "config/ramps.h"
 #include "io/json.h"
-#include "model/family.h"
 #include "model/fp8_linears.h"
-#include "model/hf_config.h"
 #include "perf/batch_size.h"
 #include "perf/scale.h"
 #include "report/figures.h"
@@ -544,23 +542,6 @@ ConfigWords with_folder(ConfigWords given) {
   return given;
 }
 
-// A plan needs no end: it tells of one step then, and of no hours.
-config::Config load_without_end(const config::Sources& sources) {
-  bool endless = false;
-  // A run has its model already: the folder that it began with may be gone.
-  const config::Complete complete = Path(sources.file).filename() == train::kRunConfig
-                                        ? config::Complete(model::settle_family)
-                                        : model::complete_model(real_files());
-  config::Config config = config::load(sources, [&](config::Config& c) {
-    complete(c);
-    const config::Train& t = c.train;
-    endless = t.max_steps == 0 && t.max_tokens == 0 && t.epochs == 0 && t.max_hours == 0;
-    if (endless) c.train.max_tokens = 1;
-  });
-  if (endless) config.train.max_tokens = 0;
-  return config;
-}
-
 }  // namespace
 
 int run_plan(const Words& words) {
@@ -600,7 +581,7 @@ int run_plan(const Words& words) {
   Planned p;
   const config::Sources sources = sources_of(with_folder(config));
   p.name = named_folder(config).empty() ? name_of(sources) : report::run_name(named_folder(config));
-  p.config = load_without_end(sources);
+  p.config = load_to_measure(sources, false);
   p.machine = machine_called(card);
   if (memory > 0) p.machine.memory = static_cast<std::int64_t>(memory * 0x1p30);
   if (gpus.gpus > 0) {

@@ -321,17 +321,17 @@ namespace {
 using Curve = std::array<double, kJudgedEvaluations>;
 using CurveSteps = std::array<std::int64_t, kJudgedEvaluations>;
 
-std::int64_t warm_up_of(const JudgedRun& run) { return optim::warmup_steps(*run.config, 1); }
+std::int64_t warm_up_of(const JudgedRun& run, std::int64_t steps) { return optim::warmup_steps(*run.config, steps, 1); }
 
 // A quarter of the steps behind the warm-up is done.
 std::int64_t judged_from(const JudgedRun& run, std::int64_t steps) {
-  const std::int64_t warm_up = std::min(warm_up_of(run), steps);
+  const std::int64_t warm_up = std::min(warm_up_of(run, steps), steps);
   return warm_up + (steps - warm_up + 3) / 4;
 }
 
 // The losses of a run at these steps; nothing where one is missing or within its warm-up.
-std::optional<Curve> curve_of(const JudgedRun& run, const CurveSteps& at) {
-  if (at.front() < warm_up_of(run)) return {};
+std::optional<Curve> curve_of(const JudgedRun& run, const CurveSteps& at, std::int64_t steps) {
+  if (at.front() < warm_up_of(run, steps)) return {};
   Curve curve{};
   for (std::size_t i = 0; i < at.size(); ++i) {
     const auto found = run.evaluations->find(at[i]);
@@ -367,13 +367,14 @@ struct Comparison {
   }
 };
 
-std::optional<Comparison> compare(const JudgedRun& run, const std::vector<JudgedRun>& others, const CurveSteps& at) {
-  const std::optional<Curve> own = curve_of(run, at);
+std::optional<Comparison> compare(const JudgedRun& run, const std::vector<JudgedRun>& others, const CurveSteps& at,
+                                  std::int64_t steps) {
+  const std::optional<Curve> own = curve_of(run, at, steps);
   if (!own) return {};
   std::map<std::string, Curve> worth = {{run.group, *own}};
   for (const JudgedRun& other : others) {
     if (!comparable(*run.config, *other.config)) continue;
-    const std::optional<Curve> curve = curve_of(other, at);
+    const std::optional<Curve> curve = curve_of(other, at, steps);
     if (!curve) continue;
     const auto [it, is_new] = worth.try_emplace(other.group, *curve);
     if (!is_new) it->second = lowest(it->second, *curve);
@@ -410,7 +411,7 @@ std::optional<Comparison> newest_comparison(const JudgedRun& run, const std::vec
     if (at[end - 1] < judged_from(run, steps)) break;
     CurveSteps three{};
     std::copy_n(at.begin() + static_cast<std::ptrdiff_t>(end - kJudgedEvaluations), kJudgedEvaluations, three.begin());
-    if (auto found = compare(run, others, three)) return found;
+    if (auto found = compare(run, others, three, steps)) return found;
   }
   return {};
 }
@@ -442,7 +443,7 @@ std::int64_t pause_step(const JudgedRun& run, const std::vector<JudgedRun>& all,
     if (!comparable(*run.config, *other.config)) continue;
     constexpr std::int64_t kBefore = kJudgedEvaluations - 1;
     const std::int64_t first =
-        (warm_up_of(other) + every - 1) / every + kBefore;  // evaluations before it are too early
+        (warm_up_of(other, steps) + every - 1) / every + kBefore;  // evaluations before it are too early
     const std::int64_t at = every * std::max({first, kBefore + 1, (judged_from(other, steps) + every - 1) / every});
     if (at >= steps) continue;  // it goes to its end unjudged
     groups.insert(other.group);

@@ -9,6 +9,7 @@
 #include "model/fp8_linears.h"
 #include "model/lowering.h"
 #include "perf/batch_size.h"
+#include "train/ends.h"
 
 namespace redline::perf {
 namespace {
@@ -199,8 +200,15 @@ class Rules {
             fmt::format("saves hold training for {} a step: a checkpoint of {:.1f} GB takes {:.0f} s, {:.0f} MB/s",
                         ms(seen_.saving_ms), bytes * 1e-9, seen_.save_seconds, speed * 1e-6),
             {}, recorded());
-    if (enough > static_cast<double>(c_.checkpoint.every))
-      f.changes = {fmt::format("checkpoint.every={}", round_up(enough))};
+    if (within_run(round_up(enough), c_.checkpoint.every) > c_.checkpoint.every)
+      f.changes = {fmt::format("checkpoint.every={}", within_run(round_up(enough), c_.checkpoint.every))};
+  }
+
+  // A run has a few of them in any case, whatever they cost: what is advised is a share of it.
+  std::int64_t within_run(std::int64_t advised, std::int64_t now) const {
+    constexpr std::int64_t kLeastTimes = 4;
+    const std::int64_t run = seen_.learned.steps_of_run > 0 ? seen_.learned.steps_of_run : train::total_steps(c_.train);
+    return run == 0 ? advised : std::min(advised, std::max(run / kLeastTimes, now));
   }
 
   // Work between steps that comes every `steps` of them.
@@ -208,7 +216,8 @@ class Rules {
     if (steps == 0 || cost_ms <= 0) return;
     const double share = cost_ms / p_.whole_ms;
     if (share <= kLittle) return;
-    const std::int64_t rarer = round_up(static_cast<double>(steps) * share / kLittle);
+    const std::int64_t rarer = within_run(round_up(static_cast<double>(steps) * share / kLittle), steps);
+    if (rarer <= steps) return;  // as rare already as a run of its length has them
     const double left = static_cast<double>(steps) / static_cast<double>(rarer);
     add(illness, cost_ms * (1 - left),
         fmt::format("{} take {} for each step, {} of the time ({} = {})", what, ms(cost_ms), percent(share), key,
@@ -424,6 +433,16 @@ Diagnosis diagnose(const config::Config& config, const Machine& machine, const O
     f.mfu_points = d.mfu_points(f.loss_ms);
     if (f.mend.empty()) f.mend = f.row().mend;
     (f.row().optional ? d.options : d.findings).push_back(std::move(f));
+  }
+  for (LearningIllness& l : illnesses_of_learning(config, seen.learned, make_plan(config, machine).parameters)) {
+    Finding& f = d.findings.emplace_back();
+    f.illness = l.illness;
+    f.found = std::move(l.found);
+    f.mend = l.mend.empty() ? std::string(f.row().mend) : std::move(l.mend);
+    f.changes = std::move(l.changes);
+    f.costs = std::move(l.costs);
+    f.basis = seen.learned.steps.empty() ? "by the settings" : "as recorded";
+    f.loss_ms = l.share * d.step_ms;
   }
   if (seen.measured) d.of_plan = std::max(0.0, p.device_ms - explained) / p.planned.parts.ms();
   const auto dearer = [](const Finding& a, const Finding& b) { return a.loss_ms > b.loss_ms; };

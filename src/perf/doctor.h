@@ -1,6 +1,6 @@
-// The doctor finds what keeps a training step from being as fast as its machine allows. It divides the step's time into
-// parts with a floor each, and names the step's illnesses (train/illness.h), their costs and their remedies. It reads
-// figures and plans, and touches no device.
+// The doctor finds what keeps a training step from being as fast as its machine allows, and a run from learning. It
+// divides the step's time into parts with a floor each, and names the illnesses (train/illness.h), their costs and their
+// remedies. It reads figures and plans, and touches no device.
 #pragma once
 
 #include <optional>
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "config/config.h"
+#include "perf/learning.h"
 #include "perf/plan.h"
 #include "train/illness.h"
 
@@ -34,6 +35,7 @@ struct Observed {
   bool graphs_fell_back = false, reference_attention = false;  // as the run said
   bool batch_was_chosen = false;                               // by train.batch_size = "auto"
   std::optional<StepParts> timed;                              // the device's parts, where nodes were timed
+  Learned learned = {};
 };
 
 struct Finding {
@@ -45,12 +47,14 @@ struct Finding {
   double loss_ms = 0;                   // of the step with its share of evaluations and saves
   double mfu_points = 0;                // percentage points of MFU that mending it gives back
   double gain = 1;                      // factor of tokens a second
+  std::string costs = {};               // of an illness of learning, in words; loss_ms is its share of the run then
   std::string caution = {};             // a side effect of the change
   std::optional<double> measured = {};  // the gain as it was measured
   double noise = 0;                     // share by which another measurement of it may differ
   std::string not_measured = {};        // or why it was not
 
   const train::IllnessRow& row() const { return train::row_of(illness); }
+  bool is_of_learning() const { return !costs.empty(); }
   bool refuted() const { return measured && *measured * (1 + noise) < kLeastGain; }
 };
 

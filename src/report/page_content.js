@@ -344,13 +344,14 @@ const doctorPage = d => {
     add("h2", {}, title);
     for (const f of found) {
       add("p", {}, html("b", {}, f.name), ": " + f.found + ".");
-      table("plain", ["costs", "of the step", "points of MFU", "gain expected", "gain measured"], [[ms(f.loss_ms),
+      if (f.of === "learning") paragraph(`costs ${f.costs}`, "");
+      else table("plain", ["costs", "of the step", "points of MFU", "gain expected", "gain measured"], [[ms(f.loss_ms),
         percent(f.share), points(f.mfu_points), f.gain.toFixed(2) + " ×",
         f.gain_measured === null ? "–" : f.gain_measured.toFixed(2) + " ×"]]);
       if (f.set.length) add("pre", {}, f.set.join(" "));
       add("p", { class: "quiet" }, f.mend + ".");
       for (const text of [f.caution, f.not_measured && "Not measured: " + f.not_measured]) paragraph(text);
-      paragraph(`costs ${f.basis}; see ${f.see}`);
+      paragraph(f.of === "learning" ? `see ${f.see}` : `costs ${f.basis}; see ${f.see}`);
     }
   };
   list("What to mend, the dearest first", d.findings);

@@ -31,6 +31,11 @@ enum class Illness {
   precision,
   fp8_off,
   gradient_spike,
+  rate,
+  all_warm_up,
+  plateau,
+  overfitting,
+  few_tokens,
 };
 
 struct IllnessRow {
@@ -83,6 +88,17 @@ inline constexpr auto kIllnesses = [] {
        true},
       {gradient_spike, "gradient_spike", "a spike of the gradient's norm",
        "a lower optim.lr or a longer warm-up make them rarer, guard.spike = 10 leaves such updates out", kSpikes, 20},
+      {rate, "rate", "a rate that does not teach", "an optim.lr as its optimizer bears it (docs/training.md)",
+       kDeadModel},
+      {all_warm_up, "all_warm_up", "nothing but warm-up", "a shorter warm-up, or a longer run, reaches optim.lr",
+       kDeadModel},
+      {plateau, "plateau", "a loss that stands still",
+       "a rate that falls by now (optim.schedule), a higher or a lower optim.lr, or an end here", kDeadModel},
+      {overfitting, "overfitting", "a text learned by heart",
+       "train.patience ends such a run, checkpoints/best has its best weights, and more text, fewer train.epochs or "
+       "model.dropout mend it",
+       kOverfitting},
+      {few_tokens, "few_tokens", "too few tokens", "more train.max_steps, or a smaller model", kDeadModel},
   });
 }();
 

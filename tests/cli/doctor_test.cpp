@@ -50,18 +50,20 @@ class DoctorTest : public ProgramTest {
     m.tflops = 989.5 * mfu;
     m.loss = 4;
     m.grad_norm = 1;
+    m.lr = 1e-3;
     return m;
   }
 
   Path write_run(const Recorded& run) {
     const config::Config config = run.config();
     std::string metrics, events, goodput;
-    const io::Json started = {{"time", 1e9},           {"step", 0},
-                              {"kind", "started"},     {"version", 1},
-                              {"program", "redline"},  {"steps", kSteps},
-                              {"first_step", 0},       {"device", "NVIDIA H200"},
-                              {"card", true},          {"device_memory", 150.1e9},
-                              {"peak_flops", 989.5e12}};
+    const io::Json started = {
+        {"time", 1e9},           {"step", 0},
+        {"kind", "started"},     {"version", 1},
+        {"program", "redline"},  {"steps", std::max<std::int64_t>(kSteps, config.train.max_steps)},
+        {"first_step", 0},       {"device", "NVIDIA H200"},
+        {"card", true},          {"device_memory", 150.1e9},
+        {"peak_flops", 989.5e12}};
     events = started.dump() + "\n";
     const auto event = [&](double time, std::int64_t step, io::Json fields) {
       io::Json row = {{"time", time}, {"step", step}};
@@ -74,6 +76,7 @@ class DoctorTest : public ProgramTest {
     for (int i = 1; i <= kSteps; ++i) {
       train::StepMetrics m = run.step;
       m.step = i;
+      m.loss -= 0.005 * i;
       m.time = time += 1e-3 * m.step_ms;
       if (config.train.eval_every > 0 && i % config.train.eval_every == 0) m.eval_loss = 4;
       metrics += report::metrics_row(m);
@@ -243,7 +246,27 @@ TEST_F(DoctorTest, FrequentSaves) { expect_first(trained("a", {"checkpoint.every
 TEST_F(DoctorTest, FrequentEvaluation) {
   const io::Json said = trained("a", {"train.eval_every=1", "train.eval_batches=4"});
   expect_first(said, Illness::frequent_evaluation);
-  EXPECT_TRUE(first(said)["set"][0].get<std::string>().starts_with("train.eval_every="));
+  EXPECT_EQ(first(said)["set"], io::Json({"train.eval_every=7"})) << "of 30 steps, so that it is still evaluated";
+}
+
+// A real run that cannot learn, and one that has no time to.
+TEST_F(DoctorTest, ARateOfZeroIsAnIllness) {
+  const io::Json said = trained("a", {"optim.lr=0", "optim.min_lr=0"});
+  expect_first(said, Illness::rate);
+  EXPECT_EQ(first(said)["of"], "learning");
+  EXPECT_EQ(first(said)["loss_ms"], 0.0);
+  const Ran text = run({"doctor", "a"});
+  EXPECT_TRUE(says(text.out, {"a rate that does not teach", "optim.lr", "all that the run learns"}));
+}
+
+TEST_F(DoctorTest, NothingButWarmUpIsAnIllness) {
+  const io::Json said = trained("a", {"optim.warmup_steps=30"});
+  expect_first(said, Illness::all_warm_up);
+  EXPECT_EQ(first(said)["set"], io::Json({"optim.warmup_steps=2"}));
+  // A configuration shows it before it runs.
+  const io::Json planned =
+      doctor({"doctor", "llama-1.36b", "--card", "h200", "--json", "optim.warmup_steps=150000"}, 1);
+  EXPECT_EQ(first(planned)["illness"], key_of(Illness::all_warm_up));
 }
 
 // A real run: no thread makes batches beside the steps, and of every long document all is read and little is kept.
