@@ -142,6 +142,7 @@ Choice choose_or_relax(const config::Config& config, const Machine& machine, con
     }
   }
   asked.enough_gpus = fewest_ranks(config, machine);
+  if (asked.enough_gpus == 0) asked.enough_gpus = fewest_ranks(asked.config, machine);
   return asked;
 }
 

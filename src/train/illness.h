@@ -95,8 +95,8 @@ inline constexpr auto kIllnesses = [] {
       {plateau, "plateau", "a loss that stands still",
        "a rate that falls by now (optim.schedule), a higher or a lower optim.lr, or an end here", kDeadModel},
       {overfitting, "overfitting", "a text learned by heart",
-       "train.patience ends such a run, checkpoints/best has its best weights, and more text, fewer train.epochs or "
-       "model.dropout mend it",
+       "train.patience ends such a run and keeps its best weights; more text, fewer train.epochs or model.dropout mend "
+       "it",
        kOverfitting},
       {few_tokens, "few_tokens", "too few tokens", "more train.max_steps, or a smaller model", kDeadModel},
   });

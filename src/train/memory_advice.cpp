@@ -32,6 +32,9 @@ std::span<const std::string_view> behind(const std::array<std::string_view, 3>& 
 }
 
 bool is_accepted(config::Config config) {
+  const config::Train& t = config.train;
+  const bool endless = t.max_steps == 0 && t.max_tokens == 0 && t.epochs == 0 && t.max_hours == 0;
+  if (endless) config.train.max_tokens = 1;  // a plan need not have an end
   try {
     config::resolve(config);
     return config.train.accumulate <= kMostMicroBatches;

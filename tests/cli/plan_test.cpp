@@ -88,7 +88,8 @@ TEST_F(PlanCommand, ALittleMemoryChangesTheChoice) {
 
 // The choice's own words, given to plan again, fit.
 TEST_F(PlanCommand, TheChoiceIsWhatTrainTakes) {
-  const Words words = {"plan", "olmo2-1.5b", "--card", "rtx-4090", "optim.name=adamw"};
+  const Words words = {
+      "plan", "olmo2-1.5b", "--card", "rtx-4090", "optim.name=adamw", "train.batch_size=2", "train.accumulate=1"};
   const Json first = json_of(words);
   EXPECT_FALSE(first.at("fits").get<bool>());
   Words again = words;

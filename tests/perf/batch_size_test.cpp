@@ -80,14 +80,12 @@ const std::vector<std::string> k8b = {"model.layers=32",    "model.hidden=4096",
 TEST(ChooseOrRelax, AdvisesWhatIsAcceptedAndFits) {
   const std::vector<Asked> models = {
       {"quick", k8b},
-      {"olmo2-1.5b", {"optim.name=adamw"}},
-      {"llama-1.36b", {"train.batch_size=4", "train.accumulate=2"}},
+      {"olmo2-1.5b", {"optim.name=adamw", "train.batch_size=4", "train.accumulate=1"}},
       {"qwen3-1.8b", {"train.batch_size=2", "train.accumulate=1", "train.recompute=none"}},
-      {"gqa-180m", {"train.batch_size=8", "train.accumulate=1"}},
   };
   int relaxed = 0, nothing = 0;
   for (const Asked& model : models)
-    for (const char* card : {"rtx-4090", "a100-40", "h200"}) {
+    for (const char* card : {"rtx-4090", "h200"}) {
       const std::string name = fmt::format("{} on {}", model.name, card);
       const Machine machine = machine_named(card);
       const Choice choice = choose_or_relax(config_of(model.name, model.settings), machine);
@@ -106,7 +104,7 @@ TEST(ChooseOrRelax, AdvisesWhatIsAcceptedAndFits) {
       EXPECT_EQ(plan.memory.total(), choice.best[0].memory.total()) << name;
       for (const Plan& p : choice.too_large) EXPECT_GT(p.needs(), machine.memory) << name;
     }
-  EXPECT_GE(relaxed, 3);
+  EXPECT_GE(relaxed, 2);
   EXPECT_GE(nothing, 1);
 }
 
@@ -118,8 +116,13 @@ TEST(ChooseOrRelax, CoarserMomentsComeBeforeAShorterRowAndASmallerModel) {
   EXPECT_EQ(large.relaxed, std::vector<std::string>{"optim.moments=bf16"});
   EXPECT_TRUE(says(why(large, h200), {"nothing fits", "optim.moments=bf16"}));
 
+  config::Config endless = config_of("quick", k8b);  // as a plan may have it
+  endless.train.max_steps = 0;
+  EXPECT_EQ(choose_or_relax(endless, h200).relaxed, large.relaxed);
+
   const Machine small = machine_named("rtx-4090");
-  const Choice on_4090 = choose_or_relax(config_of("olmo2-1.5b", {"optim.name=adamw"}), small);
+  const Choice on_4090 =
+      choose_or_relax(config_of("olmo2-1.5b", {"optim.name=adamw", "train.batch_size=2", "train.accumulate=1"}), small);
   ASSERT_FALSE(on_4090.best.empty()) << why(on_4090, small);
   EXPECT_TRUE(says(fmt::format("{}", fmt::join(on_4090.relaxed, " ")), {"optim.moments="}));
 }
