@@ -1,6 +1,6 @@
 // The doctor finds what keeps a training step from being as fast as its machine allows, and a run from learning. It
-// divides the step's time into parts with a floor each, and names the illnesses (train/illness.h), their costs and their
-// remedies. It reads figures and plans, and touches no device.
+// divides the step's time into parts with a floor each, and names the illnesses (train/illness.h), their costs and
+// their remedies. It reads figures and plans, and touches no device.
 #pragma once
 
 #include <optional>
