@@ -75,9 +75,8 @@ std::vector<ProcessToStart> ranks_of(const LaunchOptions& options, bool cards, s
       dist::Place place;
       place.ranks = static_cast<int>(options.ranks);
       place.local_rank = options.share_card ? 0 : rank;
-      one.environment.emplace_back(
-          "CUDA_VISIBLE_DEVICES",
-          *dist::visible_card(place, visible ? std::optional<std::string>(visible) : std::nullopt));
+      if (const auto card = dist::visible_card(place, visible ? std::optional<std::string>(visible) : std::nullopt))
+        one.environment.emplace_back("CUDA_VISIBLE_DEVICES", *card);
       if (options.share_card || !std::getenv("NCCL_SOCKET_IFNAME"))
         one.environment.emplace_back("NCCL_SOCKET_IFNAME", "lo");
     }
