@@ -286,7 +286,7 @@ TEST_F(LoadTest, WeightsToStartFromAreNotOfTheQuickPreset) {
   EXPECT_EQ(c.optim, Optim());
   EXPECT_TRUE(c.data.train.empty());
   EXPECT_EQ(load({"", "quick", {"model.init_from=somewhere"}}).preset, "quick");
-  EXPECT_EQ(load({"", "", {"model.init_from=somewhere", "model.init_from="}}).preset, "quick");
+  EXPECT_EQ(load({"", "", {"model.init_from=somewhere", "model.init_from=\"\""}}).preset, "quick");
 }
 
 // What is inside the program is what stands in configs/.

@@ -130,7 +130,7 @@ TEST(Ramps, WhatDoesNotMakeOneIsRefused) {
 
 TEST(ScheduleKeys, ThatSayTwoThingsOrNothingAreRefused) {
   expect_refused({
-      {{"optim.warmup_steps=3", "optim.warmup_tokens=1000"}, {"optim.warmup_steps", "optim.warmup_tokens", "both"}},
+      {{"optim.warmup_steps=3", "optim.warmup_tokens=1000"}, {"optim.warmup_steps (3)", "optim.warmup_tokens (1000)"}},
       {{"optim.schedule=cosine", "optim.decay_tokens=1000"}, {"optim.decay_tokens (1000)", "optim.schedule = \"wsd\""}},
       {{"optim.schedule=linear", "optim.decay_shape=sqrt"}, {"optim.decay_shape = \"sqrt\"", "optim.schedule"}},
       {{"precision.matmul=fp8", "precision.head=fp8", "train.z_loss=0.1"}, {"train.z_loss (0.1)", "0.01"}},
