@@ -143,7 +143,7 @@ CountedEpoch RunData::count() const {
       data::loader_options(session_.config.data, session_.lowering.batch, session_.device.kind() == device::Kind::cpu);
   options.packer.cut_later = session_.config.train.seq_len_from;
   const data::Epoch found =
-      data::count_epoch(data::open_training_corpus(data::corpus_options(session_.config.data)), std::move(options),
+      data::count_epoch(data::open_training_corpus(data::corpus_options(session_.config)), std::move(options),
                         [&](const data::EpochSize& so_far, std::optional<double> share) {
                           if (session_.alone()) end_if_asked(session_.options.stop);
                           session_.tell_alive();
