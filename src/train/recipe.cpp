@@ -210,9 +210,9 @@ class RecipeMaker {
       set("optim.warmup_fraction", kWarmUpShare);
     reasons_.push_back(fmt::format(
         "model.init_from: AdamW with optim.lr = {}, since no key of [optim] says how to go on: {} suits 7 billion "
-        "parameters, and this model of {:.3g} million gets it by the cube root of the ratio; a warm-up of {}, as the "
+        "parameters, and this model of {:.3g} million gets it by the cube root of the ratio{}; a warm-up of {}, as the "
         "moments begin at zero{}",
-        short_rate(rate), short_rate(kKnownRate), 1e-6 * parameters,
+        short_rate(rate), short_rate(kKnownRate), 1e-6 * parameters, rate == kMostMadeRate ? ", at most that" : "",
         hours_alone ? counted(kWarmUpSteps, "step") : "a tenth of the steps",
         constant ? "" : ", then a cosine to a tenth of the rate"));
   }
