@@ -112,11 +112,17 @@ Choice choose(FileSystem& files, const ConfigWords& words, const TrainRequest& a
                                if (!own) notes = train::complete_recipe(config);
                              }),
                 out.empty() ? new_folder(files, name_of(sources)) : Path(out), own};
-  const bool known_end = train::total_steps(choice.config.train) > 0 || choice.config.train.max_hours > 0;
-  if (!asked.dry_run || !known_end)  // epochs are counted in the data
+  if (!asked.dry_run) {
     config::require_data(choice.config);
-  else if (config::stand_in_for_data(choice.config))
-    notes.emplace_back("data.train names nothing: random tokens take its place in a dry run; train will ask for it");
+  } else if (config::stand_in_for_data(choice.config)) {
+    constexpr std::int64_t kStandIn = 1000;
+    config::Train& t = choice.config.train;
+    const bool ends = train::total_steps(t) > 0 || t.max_hours > 0;
+    if (!ends) t.max_steps = kStandIn;
+    notes.push_back(fmt::format(
+        "data.train names nothing: random tokens take its place in a dry run{}; train will ask for it",
+        ends ? "" : fmt::format(", and {} steps that of train.epochs, which are counted in the data", kStandIn)));
+  }
   choice.notes = std::move(notes);
   std::string& tokenizer = choice.config.data.tokenizer;
   if (const Path kept = choice.folder / "tokenizer";
