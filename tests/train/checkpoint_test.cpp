@@ -153,8 +153,9 @@ TEST(Checkpoint, AParameterThatIsNotFiniteIsFoundWhereverItIs) {
 }
 
 TEST(Checkpoint, SizesAreKnownBeforeTheFirstSave) {
-  const auto kept = [](std::int64_t every, std::int64_t keep, std::int64_t keep_every, std::int64_t steps) {
-    return checkpoints_kept({.every = every, .keep = keep, .keep_every = keep_every}, steps);
+  const auto kept = [](std::int64_t every, std::int64_t keep, std::int64_t keep_every, std::int64_t steps,
+                       double minutes = 0) {
+    return checkpoints_kept({.every = every, .minutes = minutes, .keep = keep, .keep_every = keep_every}, steps);
   };
   EXPECT_EQ(kept(0, 2, 0, 100), 1);
   EXPECT_EQ(kept(10, 2, 0, 100), 2);
@@ -162,6 +163,8 @@ TEST(Checkpoint, SizesAreKnownBeforeTheFirstSave) {
   EXPECT_EQ(kept(10, 2, 50, 100), 3);  // 50, 90, 100
   EXPECT_EQ(kept(10, 3, 15, 95), 5);   // 30, 60, 80, 90, 95
   EXPECT_EQ(kept(10, 1, 10, 100), 10);
+  EXPECT_EQ(kept(0, 3, 0, 100, 15), 3) << "by time there may be as many as are kept";
+  EXPECT_EQ(kept(0, 3, 0, 1, 15), 1);
   testing::TempFolder temp;
   device::CpuDevice device;
   const config::Model model = testing::tiny_model("llama");

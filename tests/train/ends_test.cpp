@@ -28,6 +28,7 @@ config::Config with(double hours, bool fit = false) {
   c.train.max_hours = hours;
   c.train.fit_hours = fit;
   c.train.eval_every = 10;
+  c.checkpoint.minutes = 0;
   return c;
 }
 
