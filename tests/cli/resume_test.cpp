@@ -146,5 +146,23 @@ TEST_F(ResumeCommand, ABadDocumentBeforeTheFirstStepBlocksNothing) {
   EXPECT_TRUE(fs::exists(folder_ / "b/checkpoints/step_00000001"));
 }
 
+// A run that is older than a default keeps what it began with, also under the file that its user wrote then.
+TEST_F(ResumeCommand, AnOldRunGoesOnAsItBeganWithItsUsersFile) {
+  const Path fixture = testing::fixture("run_ed7b3dd");
+  fs::copy(fixture / "run", folder_ / "old", fs::copy_options::recursive);
+  std::string mine = real_files().read(fixture / "mine.toml");
+  const std::string batches = "eval_batches = 1\n";
+  write("mine.toml", mine.erase(mine.find(batches), batches.size()));
+  const std::string text = "data.train=" + (fixture / "text.txt").string();
+  const Ran ran = resume({"mine.toml", text}, "old");
+  ASSERT_EQ(ran.status, 0) << ran.err;
+  EXPECT_TRUE(says(ran.out + ran.err,
+                   {"train.eval_tokens = 0", "checkpoint.minutes = 0", "train.eval_batches = 1", "as it began"}));
+  EXPECT_FALSE(says(ran.out + ran.err, "resuming with train")) << ran.out;
+  const Ran asked = resume({"mine.toml", text, "train.max_steps=10", "train.eval_tokens=64"}, "old");
+  ASSERT_EQ(asked.status, 0) << asked.err;
+  EXPECT_TRUE(says(asked.out + asked.err, {"resuming with train.eval_tokens = 64", "cover other tokens"}));
+}
+
 }  // namespace
 }  // namespace redline::cli
