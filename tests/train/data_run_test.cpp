@@ -215,9 +215,10 @@ struct Conversations {
     real_files().replace(file, lines);
   }
   config::Config config(std::vector<std::string> more = {}) const {
-    more.insert(more.begin(), {fmt::format("data.train={}", file), fmt::format("data.tokenizer={}", tokenizer),
-                               "data.chat=auto", "data.documents=0", "model.vocab=520", "data.shuffle_buffer=32",
-                               "train.max_steps=12", "train.seq_len=96", "optim.schedule=constant", "model.dropout=0"});
+    more.insert(more.begin(),
+                {fmt::format("data.train={}", file), fmt::format("data.tokenizer={}", tokenizer), "data.chat=auto",
+                 "data.documents=0", "model.vocab=520", "data.shuffle_buffer=32", "train.max_steps=12",
+                 "train.seq_len=96", "optim.schedule=constant", "model.dropout=0", "train.eval_tokens=1000"});
     return tiny_run(more);
   }
 };
