@@ -95,6 +95,7 @@ TEST_F(RankProcesses, ARankKilledInsideASaveLosesNothing) {
   const int kills = asked ? std::atoi(asked) : 3;
   std::mt19937 random(7);
   bool resumed = false;
+  int killed = 0;
   for (int k = 0; k < kills; ++k) {
     if (std::filesystem::exists(temp_.path() / "killed" / "checkpoints" / io::checkpoint_name(40))) {
       std::filesystem::remove_all(temp_.path() / "killed");  // it got to its end: once more
@@ -124,16 +125,16 @@ TEST_F(RankProcesses, ARankKilledInsideASaveLosesNothing) {
     }
     std::this_thread::sleep_for(std::chrono::microseconds(random() % 60000));
     if (!over) {
-      const std::string find = fmt::format(
-          "for p in $(pgrep -P $(pgrep -P {0} mpirun || echo {0}) redline; pgrep -f -- '--out {1}/killed' ); do "
-          "[ \"$(tr '\\0' '\\n' < /proc/$p/environ 2>/dev/null | grep ^OMPI_COMM_WORLD_RANK=)\" = "
-          "OMPI_COMM_WORLD_RANK={2} ] && [ \"$(cat /proc/$p/comm)\" = redline ] && kill -9 $p; done 2>/dev/null",
-          pid, temp_.path().string(), random() % 2);
-      std::system(find.c_str());
+      const std::string kill = fmt::format(
+          "for p in $(pgrep -P {0}); do tr '\\0' '\\n' < /proc/$p/environ | grep -qx RANK={1} && kill -9 $p && exit 0; "
+          "done 2>/dev/null; exit 1",
+          pid, random() % 2);
+      killed += std::system(kill.c_str()) == 0;
       ASSERT_EQ(::waitpid(pid, &status, 0), pid);
     }
     resumed = true;
   }
+  EXPECT_GT(killed, 0) << "all runs were over before they could be killed";
   ASSERT_EQ(train(2, keys + " --resume", "killed"), 0) << told();
   EXPECT_EQ(rows("killed"), rows("straight")) << told();
   EXPECT_EQ(tensors("killed", 40), tensors("straight", 40));
