@@ -60,7 +60,10 @@ struct Choice {
 void keep_as_begun(FileSystem& files, const Path& run, config::Config& config) {
   const std::optional<config::Config> before = train::config_of_run(files, run);
   if (!before) return;
-  if (!config.origins.known("model.vocab")) config.model.vocab = before->model.vocab;
+  if (!config.origins.known("model.vocab")) {
+    config.model.vocab = before->model.vocab;
+    config.origins.set("model.vocab", run.string(), true);
+  }
   if (!config.model.init_from.empty() && config.data.tokenizer.empty()) config.data.tokenizer = before->data.tokenizer;
   std::string kept;
   for (const std::string& name : config::keep_old_meanings(*before, config))
