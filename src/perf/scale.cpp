@@ -467,6 +467,9 @@ ScalePlan plan_ranks_or_relax(const config::Config& config, const Machine& machi
     return found;
   }
   asked.enough_gpus = fewest_ranks(open, machine);
+  if (asked.enough_gpus > 0) return asked;
+  asked.enough_gpus = fewest_ranks(ways.back(), machine);  // the shortest rows and the coarsest moments
+  asked.enough_with = train::changed_keys(open, ways.back());
   return asked;
 }
 
@@ -485,8 +488,9 @@ std::string why(const ScalePlan& s) {
     if (s.enough_gpus > 0)
       return text + fmt::format(
                         "no other optim.moments, train.recompute or train.seq_len mends that; {} hold it with "
-                        "parallel.mode = \"fsdp\" (--gpus {}), or make the model smaller",
-                        counted(s.enough_gpus, "GPU"), s.enough_gpus);
+                        "parallel.mode = \"fsdp\" (--gpus {}{}{}), or make the model smaller",
+                        counted(s.enough_gpus, "GPU"), s.enough_gpus, s.enough_with.empty() ? "" : " ",
+                        fmt::join(s.enough_with, " "));
     return text + "no other setting and no number of GPUs mends that: make the model smaller";
   }
   std::string before;

@@ -112,9 +112,10 @@ struct ScalePlan {
   const RankPlan& choice() const { return modes[chosen]; }
 
   // Of plan_ranks_or_relax(), where nothing fits as it was asked for:
-  std::optional<RankPlan> asked_for = {};  // the least memory that it needs so
-  std::vector<std::string> relaxed = {};   // the keys that let something fit, "optim.moments=8bit"
-  int enough_gpus = 0;                     // where nothing at all fits: so many hold it; 0: not even 1024
+  std::optional<RankPlan> asked_for = {};     // the least memory that it needs so
+  std::vector<std::string> relaxed = {};      // the keys that let something fit, "optim.moments=8bit"
+  int enough_gpus = 0;                        // where nothing at all fits: so many hold it; 0: not even 1024
+  std::vector<std::string> enough_with = {};  // with these keys; none: as it was asked for
 };
 // Rows of a step on a rank are kept; micro-batches and recompute (unless it is set) are chosen for each mode.
 ScalePlan plan_ranks(const config::Config& config, const Machine& machine, const Fabric& fabric, int ranks,

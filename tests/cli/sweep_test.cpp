@@ -105,8 +105,8 @@ TEST_F(SweepRule, WhoCatchesUpIsLeftAlone) {
   EXPECT_NE(judge(run("a", {3.4, 2.85, 2.6}), others), "") << "13% and 14% stay";
 }
 
-// A recorded sweep (quick with 2 layers of 64, 100 steps, evaluated every 10, --all): warm-ups of 0, 5, 20 and 40 steps
-// end within 0.5% of each other, and the one of 40 was 12% behind at step 20.
+// A recorded sweep (2026-11-17: quick with 2 layers of 64, 100 steps, evaluated every 10, --all): of warm-ups of 0, 5, 20
+// and 40 steps the one of 40 is 47% behind the median at step 20 and second at the end, 1.3% behind the best.
 TEST_F(SweepRule, AWarmUpIsNotJudged) {
   const auto curve = [&](const char* group, int warm_up, std::vector<double> losses) {
     JudgedRun judged = run(group, {}, {fmt::format("optim.warmup_steps={}", warm_up)});
@@ -114,10 +114,11 @@ TEST_F(SweepRule, AWarmUpIsNotJudged) {
     for (std::size_t i = 0; i < losses.size(); ++i) evaluations[10 * (static_cast<std::int64_t>(i) + 1)] = losses[i];
     return judged;
   };
-  const std::vector<JudgedRun> others = {curve("b", 0, {4.11, 3.30, 2.95, 2.80, 2.71, 2.64, 2.60, 2.57, 2.55}),
-                                         curve("c", 5, {4.40, 3.35, 2.97, 2.81, 2.71, 2.64, 2.60, 2.57, 2.55}),
-                                         curve("d", 20, {5.20, 3.60, 3.02, 2.83, 2.72, 2.65, 2.60, 2.57, 2.55})};
-  const std::vector<double> late = {5.5, 4.60, 3.52, 3.20, 2.95, 2.76, 2.66, 2.60, 2.56};
+  const std::vector<JudgedRun> others = {
+      curve("b", 0, {3.828, 2.966, 2.724, 2.618, 2.558, 2.496, 2.470, 2.453, 2.439}),
+      curve("c", 5, {4.179, 3.074, 2.788, 2.703, 2.649, 2.576, 2.528, 2.507, 2.498}),
+      curve("d", 20, {4.974, 3.747, 2.927, 2.744, 2.679, 2.610, 2.556, 2.527, 2.516})};
+  const std::vector<double> late = {5.206, 4.510, 3.519, 2.888, 2.721, 2.616, 2.517, 2.495, 2.478};
   for (std::size_t n = 1; n <= late.size(); ++n)
     EXPECT_EQ(judge(curve("a", 40, {late.begin(), late.begin() + static_cast<std::ptrdiff_t>(n)}), others), "")
         << "at step " << 10 * n;

@@ -183,9 +183,9 @@ TEST(Scale, AdviceForRanksFits) {
   EXPECT_NE(ddp.choice().mode, Mode::ddp);
   EXPECT_TRUE(says(why(ddp), {"as it was asked for nothing fits", "ddp"}));
 
-  const ScalePlan none = plan({}, 2, 6);
+  const ScalePlan none = plan({}, 2, 12);
   EXPECT_FALSE(none.choice().fits);
-  EXPECT_TRUE(says(why(none), {"no mode fits into 6.0 GiB", "--gpus"}));
+  EXPECT_TRUE(says(why(none), {"no mode fits into 12.0 GiB", "--gpus"}));
   EXPECT_EQ(why(none).find("no mode does not"), std::string::npos);
 
   // A little less than the least that it needs as it was asked for, tuning apart.
@@ -196,8 +196,11 @@ TEST(Scale, AdviceForRanksFits) {
   EXPECT_TRUE(says(why(tight), {"optim.moments="}));
 
   ASSERT_GT(none.enough_gpus, 2);
-  EXPECT_TRUE(plan({}, none.enough_gpus, 6).choice().fits);
-  EXPECT_FALSE(plan({}, none.enough_gpus, 6).asked_for);
+  EXPECT_TRUE(plan({}, none.enough_gpus, 12).choice().fits);
+  EXPECT_FALSE(plan({}, none.enough_gpus, 12).asked_for);
+  const ScalePlan tiny = plan({}, 2, 6);  // whatever the GPUs: rows must be shorter, too
+  ASSERT_GT(tiny.enough_gpus, 2) << why(tiny);
+  EXPECT_TRUE(plan(tiny.enough_with, tiny.enough_gpus, 6).choice().fits) << why(tiny);
 }
 
 // A run in fp8 on several ranks has ddp alone.
