@@ -105,8 +105,8 @@ TEST_F(SweepRule, WhoCatchesUpIsLeftAlone) {
   EXPECT_NE(judge(run("a", {3.4, 2.85, 2.6}), others), "") << "13% and 14% stay";
 }
 
-// A recorded sweep (2026-11-17: quick with 2 layers of 64, 100 steps, evaluated every 10, --all): of warm-ups of 0, 5, 20
-// and 40 steps the one of 40 is 47% behind the median at step 20 and second at the end, 1.3% behind the best.
+// A recorded sweep (2026-11-17: quick with 2 layers of 64, 100 steps, evaluated every 10, --all): of warm-ups of 0, 5,
+// 20 and 40 steps the one of 40 is 47% behind the median at step 20 and second at the end, 1.3% behind the best.
 TEST_F(SweepRule, AWarmUpIsNotJudged) {
   const auto curve = [&](const char* group, int warm_up, std::vector<double> losses) {
     JudgedRun judged = run(group, {}, {fmt::format("optim.warmup_steps={}", warm_up)});
