@@ -64,6 +64,19 @@ TEST_F(Eval, IsTheSamePackedOrOneAtATime) {
   }
 }
 
+// Tokens are the same ones whatever a batch holds; of data without an end there are as many as train.eval_tokens says.
+TEST_F(Eval, TokensDoNotChangeWithTheBatch) {
+  const Words words = {"--checkpoint", kModel, "--data", "ping", "--tokens", "600"};
+  const auto packed = eval(words), alone = eval(words + Words{"--per-document"});
+  EXPECT_LE(packed.at("tokens").get<int>(), 600);
+  EXPECT_GT(packed.at("tokens").get<int>(), 300);
+  for (const char* key : {"pairs", "tokens", "documents"}) EXPECT_EQ(packed.at(key), alone.at(key)) << key;
+  EXPECT_NEAR(packed.at("loss").get<double>(), alone.at("loss").get<double>(), 2e-6);
+  expect_bad_input({"eval", "--checkpoint", kModel, "--data", "ping", "--tokens", "0"}, {"--tokens 0", "never ends"});
+  expect_bad_input({"eval", "--checkpoint", kModel, "--data", "ping", "--tokens", "5", "--batches", "1"},
+                   {"--tokens 5", "--batches 1"});
+}
+
 TEST_F(Eval, SaysWhereThereIsNoText) {
   const auto json = eval({"--checkpoint", kModel, "--data", "random:300", "--batches", "1"});
   EXPECT_TRUE(json.at("bits_per_byte").is_null());
