@@ -354,6 +354,12 @@ TEST_F(HfFolders, ARunAndItsExportBeginTextsAsTheirDocumentsDid) {
   expect_bad_input(words_of("eval --checkpoint auto --data bare --device cpu"),
                    {"bare", "begins a text", "--bos always"});
   must(words_of("eval --checkpoint none --data bare --device cpu"));
+  expect_bad_input(words_of("train model.layers=1 model.hidden=16 model.heads=2 model.kv_heads=1 model.head_dim=8 "
+                            "model.ffn=16 model.vocab=300 train.max_steps=1 data.train=bare data.eval=words.jsonl "
+                            "--out refused") +
+                       kStillRun,
+                   {"data.train", "data.eval", "<|begin_of_text|>", "data.bos"});
+  EXPECT_FALSE(exists("refused"));
 }
 
 // Tokens of another program that brought no tokenizer are not bytes.
