@@ -25,6 +25,7 @@ namespace {
 
 constexpr std::int64_t kHeldOutEvery = 64;
 constexpr std::size_t kLongText = std::size_t{1} << 22;  // bytes; what is longer is not held twice
+constexpr std::size_t kTextPart = std::size_t{1} << 18;  // of it, whose tokens are handed on
 constexpr int kOffsetBits = 40;                          // a terabyte a file, and eight million files
 constexpr std::int64_t kMostFiles = std::int64_t{1} << (62 - kOffsetBits);
 
@@ -428,8 +429,8 @@ void DocumentEncoder::append_text(std::vector<std::int32_t>& tokens, const Drain
     tokens.reserve(tokens.size() + text.size() / (bytewise_ ? 1 : 2) + 16);
     append_document(*encoder_, text, marks_, tokens);
   } else {  // such a tokenizer has no token that begins a text
-    for (std::size_t at = 0; at < text.size(); at += kLongText) {
-      encoder_->append(text.substr(at, kLongText), tokens);
+    for (std::size_t at = 0; at < text.size(); at += kTextPart) {
+      encoder_->append(text.substr(at, kTextPart), tokens);
       drain(tokens);
     }
     if (marks_.end) tokens.push_back(*marks_.end);
