@@ -27,8 +27,8 @@ std::vector<Part> parts_of(const ParameterTable& table, const FlatLayout& layout
     for (const Range& range : ranges(also)) parts.push_back({range, moments});
   };
   if (o.moments == "8bit") {
-    add(DType::f32, [](const ParameterSpec& p) { return !is_layer_matrix(p); });
-    add(DType::u8, is_layer_matrix);
+    add(DType::f32, [](const ParameterSpec& p) { return !p.by_matrix; });
+    add(DType::u8, [](const ParameterSpec& p) { return p.by_matrix; });
     REDLINE_CHECK(std::ranges::count(parts, DType::u8, &Part::moments) <= 1,
                   "matrices of layers are in several ranges");
   } else {
@@ -40,8 +40,6 @@ std::vector<Part> parts_of(const ParameterTable& table, const FlatLayout& layout
 bool any(const ParameterSpec&) { return true; }
 
 }  // namespace
-
-bool is_layer_matrix(const ParameterSpec& p) { return p.shape.rank() > 1 && p.name.starts_with("layer "); }
 
 optim::StateTable adamw_state_where(const ParameterTable& table, const FlatLayout& layout, const Range& updated,
                                     const config::Optim& settings, const Holds& holds) {

@@ -21,34 +21,44 @@ ParameterTable decoder_table(const config::Model& m) {
 
   ParameterTable t;
   // Matrices have weight decay, norms have none.
-  const auto norm = [&](std::string name, std::int64_t width, std::string hf, Init init = Init::ones) {
-    t.push_back({std::move(name), {width}, init, 0, false, {{std::move(hf), {width}}}});
+  std::int32_t layer = program::kNoLayer;
+  const auto name_of = [&](std::string_view name) { return program::Place{.layer = layer}.full(name); };
+  const auto norm = [&](std::string_view name, std::int64_t width, std::string hf, Init init = Init::ones) {
+    t.push_back({name_of(name), {width}, init, 0, false, {{std::move(hf), {width}}}, ParameterKind::vector, layer});
   };
-  const auto matrix = [&](std::string name, Shape shape, double start, std::vector<HfSlice> slices,
-                          Init init = Init::normal) {
-    t.push_back({std::move(name), shape, init, start, true, std::move(slices)});
+  const auto matrix = [&](ParameterKind kind, std::string_view name, const Shape& shape, double start,
+                          std::vector<HfSlice> slices, Init init = Init::normal) {
+    ParameterSpec& p =
+        t.emplace_back(ParameterSpec{name_of(name), shape, init, start, true, std::move(slices), kind, layer});
+    p.travels = Travels::alone;
+    if (kind != ParameterKind::linear) return;
+    p.by_matrix = true;
+    p.fp8 = name;
+    p.travels = Travels::with_layer;
   };
-  matrix("embedding", {m.vocab, d}, std, {{"model.embed_tokens.weight", {m.vocab, d}}});
-  for (std::int64_t i = 0; i < m.layers; ++i) {
-    const std::string name = fmt::format("layer {}/", i), hf = fmt::format("model.layers.{}.", i);
+  matrix(ParameterKind::embedding, "embedding", {m.vocab, d}, std, {{"model.embed_tokens.weight", {m.vocab, d}}});
+  for (layer = 0; layer < m.layers; ++layer) {
+    const std::string hf = fmt::format("model.layers.{}.", layer);
     const std::string attention = hf + "self_attn.", mlp = hf + "mlp.";
-    norm(name + "attention norm", d, hf + std::string(description.attention_norm), of_norm);
-    matrix(name + "qkv", {q + 2 * kv, d}, std,
+    norm("attention norm", d, hf + std::string(description.attention_norm), of_norm);
+    matrix(ParameterKind::linear, "qkv", {q + 2 * kv, d}, std,
            {{attention + "q_proj.weight", {q, d}},
             {attention + "k_proj.weight", {kv, d}},
             {attention + "v_proj.weight", {kv, d}}});
     if (description.qk_norm) {
       const bool of_heads = description.qk_norm == ops::NormOver::head;
-      norm(name + "q norm", of_heads ? m.head_dim : q, attention + "q_norm.weight");
-      norm(name + "k norm", of_heads ? m.head_dim : kv, attention + "k_norm.weight");
+      norm("q norm", of_heads ? m.head_dim : q, attention + "q_norm.weight");
+      norm("k norm", of_heads ? m.head_dim : kv, attention + "k_norm.weight");
     }
-    matrix(name + "out", {d, q}, residual_std, {{attention + "o_proj.weight", {d, q}}}, out);
-    norm(name + "mlp norm", d, hf + std::string(description.mlp_norm), of_norm);
-    matrix(name + "gate_up", {2 * f, d}, std, {{mlp + "gate_proj.weight", {f, d}}, {mlp + "up_proj.weight", {f, d}}});
-    matrix(name + "down", {d, f}, residual_std, {{mlp + "down_proj.weight", {d, f}}}, out);
+    matrix(ParameterKind::linear, "out", {d, q}, residual_std, {{attention + "o_proj.weight", {d, q}}}, out);
+    norm("mlp norm", d, hf + std::string(description.mlp_norm), of_norm);
+    matrix(ParameterKind::linear, "gate_up", {2 * f, d}, std,
+           {{mlp + "gate_proj.weight", {f, d}}, {mlp + "up_proj.weight", {f, d}}});
+    matrix(ParameterKind::linear, "down", {d, f}, residual_std, {{mlp + "down_proj.weight", {d, f}}}, out);
   }
+  layer = program::kNoLayer;
   norm("final norm", d, "model.norm.weight");
-  if (!m.tied) matrix("head", {m.vocab, d}, std, {{"lm_head.weight", {m.vocab, d}}});
+  if (!m.tied) matrix(ParameterKind::head, "head", {m.vocab, d}, std, {{"lm_head.weight", {m.vocab, d}}});
   return t;
 }
 

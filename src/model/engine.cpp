@@ -65,7 +65,11 @@ using program::ValueId;
 
 namespace {
 
-bool has_scales(const optim::StateTable& table) { return std::ranges::any_of(table, is_fp8_scales); }
+using optim::StateKind;
+
+bool has_scales(const optim::StateTable& table) {
+  return std::ranges::find(table, StateKind::fp8_scales, &optim::StateArray::kind) != table.end();
+}
 
 }  // namespace
 
@@ -113,14 +117,15 @@ void Engine::start_average() {
   device_.copy_within(average.data, executor_->tensor(lowered_.at(optim::kParameters)).f32() + first, average.bytes());
 }
 
-void Engine::forget_records() {
+void Engine::forget(StateKind kind) {
   for (std::size_t i = 0; i < lowered_.state.size(); ++i)
-    if (is_fp8_record(lowered_.state[i])) executor_->clear(lowered_.state_values[i]);
+    if (lowered_.state[i].kind == kind) executor_->clear(lowered_.state_values[i]);
 }
 
+void Engine::forget_records() { forget(StateKind::fp8_records); }
+
 void Engine::forget_scales() {
-  for (std::size_t i = 0; i < lowered_.state.size(); ++i)
-    if (is_fp8_scales(lowered_.state[i])) executor_->clear(lowered_.state_values[i]);
+  forget(StateKind::fp8_scales);
   forget_records();
   calibrated_ = !has_scales(lowered_.state);
 }

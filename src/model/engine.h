@@ -153,7 +153,8 @@ class Engine {
   void start_average();   // from the parameters, where there is one
   void forget_records();  // of magnitudes, from which scales would move
   void forget_scales();
-  bool updates_by_parts() const;  // each rank updates a part of the weights, and the others get it later
+  void forget(optim::StateKind kind);  // sets arrays to zero
+  bool updates_by_parts() const;       // each rank updates a part of the weights, and the others get it later
   void run_timed(std::string_view program, program::NodeTimer* timer, const StopFlag* stop,
                  const program::NodeWatch& watch = {});
 

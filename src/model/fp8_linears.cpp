@@ -24,16 +24,11 @@ constexpr std::int64_t kMultiple = ops::kFp8Multiple;
 // do.
 constexpr float kInputHeadroom = 4, kGradientHeadroom = 64;
 
-// "qkv" of "layer 3/qkv"; empty: no linear of a block.
-std::string_view linear_of(const ParameterSpec& p) {
-  const std::size_t slash = p.name.find('/');
-  return p.shape.rank() == 2 && slash != std::string::npos ? std::string_view(p.name).substr(slash + 1) : "";
-}
-
 // The row whose weight the head multiplies by: its own, or the embedding's.
 std::size_t head_row(const ParameterTable& table) {
-  const auto named = [&](std::string_view name) { return std::ranges::find(table, name, &ParameterSpec::name); };
-  const auto head = named("head") != table.end() ? named("head") : named("embedding");
+  const auto of_kind = [&](ParameterKind kind) { return std::ranges::find(table, kind, &ParameterSpec::kind); };
+  const auto head =
+      of_kind(ParameterKind::head) != table.end() ? of_kind(ParameterKind::head) : of_kind(ParameterKind::embedding);
   REDLINE_CHECK(head != table.end(), "a table without an embedding");
   return static_cast<std::size_t>(head - table.begin());
 }
@@ -48,7 +43,7 @@ Fp8Candidates fp8_candidates(const ParameterTable& table, std::int64_t tokens, b
   Fp8Candidates found;
   std::vector<std::string_view> seen;
   for (const ParameterSpec& p : table) {
-    const std::string_view linear = linear_of(p);
+    const std::string_view linear = p.fp8;
     if (linear.empty() || std::ranges::find(seen, linear) != seen.end()) continue;
     seen.push_back(linear);
     found.linears.emplace_back(linear);
@@ -122,7 +117,7 @@ std::string in_words(const Fp8Products& p, const Fp8Reasons& reasons) {
   return text;
 }
 
-std::string fp8_product_of(const program::ProgramSet& set, const program::Node& node) {
+std::string fp8_product_of(const ParameterTable& table, const program::ProgramSet& set, const program::Node& node) {
   ValueId matrix;  // the weight, a copy of it, or its gradient
   std::string_view product;
   if (const auto* output = std::get_if<ops::Linear<ValueId>>(&node.op)) {
@@ -132,23 +127,22 @@ std::string fp8_product_of(const program::ProgramSet& set, const program::Node& 
   } else if (const auto* weight = std::get_if<ops::LinearWeightGrad<ValueId>>(&node.op)) {
     matrix = weight->dweight, product = kFp8Weight;
   } else if (const auto* fp8 = std::get_if<ops::Fp8Product<ValueId>>(&node.op)) {
-    const bool gradient = set.at(fp8->c).role == Role::gradient;
+    const bool gradient = set.at(fp8->c).parameter != program::kNoParameter;
     matrix = gradient ? fp8->c : fp8->b;
     product = gradient ? kFp8Weight : node.phase == program::Phase::backward ? kFp8Input : kFp8Forward;
   } else {
     return {};
   }
-  const std::string_view name = set.at(matrix).name;  // "layer 3/qkv", "layer 3/qkv gradient"
-  const std::size_t slash = name.find('/');
-  if (slash == name.npos) return {};
-  const std::string_view linear = name.substr(slash + 1);
-  return fmt::format("{}/{}", linear.substr(0, linear.find(' ')), product);
+  const std::int32_t row = set.at(matrix).parameter;
+  if (row == program::kNoParameter) return {};
+  const std::string& linear = table[static_cast<std::size_t>(row)].fp8;
+  return linear.empty() ? "" : fmt::format("{}/{}", linear, product);
 }
 
 void Fp8Values::declare_head(program::Builder& b, const LoweredModel& m, const std::vector<ValueId>& weights) {
   const std::size_t row = head_row(m.table);
   const Shape& shape = m.table[row].shape;
-  const ValueId scales = b.declare("fp8 head scales", {2 * ops::kScaleFloats}, DType::f32, Role::working);
+  const ValueId scales = b.declare("fp8 head scales", {2 * ops::kScaleFloats}, DType::f32, Role::scale);
   std::vector<float> of_dlogits(ops::kScaleFloats);
   of_dlogits[0] = 1 / ops::kDlogitsScale, of_dlogits[1] = ops::kDlogitsScale;  // as Fp8Scale has them
   linears_.head_weight = weights[row];
@@ -163,7 +157,7 @@ void Fp8Values::declare(program::Builder& b, LoweredModel& m, const std::vector<
   if (head) declare_head(b, m, weights);
   std::vector<std::size_t> rows;
   for (std::size_t i = 0; i < m.table.size(); ++i) {
-    const std::string_view linear = linear_of(m.table[i]);
+    const std::string_view linear = m.table[i].fp8;
     for (const std::string_view product : {kFp8Forward, kFp8Input, kFp8Weight})
       if (!linear.empty() && contains(products, linear, product) && (rows.empty() || rows.back() != i))
         rows.push_back(i);
@@ -176,18 +170,21 @@ void Fp8Values::declare(program::Builder& b, LoweredModel& m, const std::vector<
                      {.name = std::string(name),
                       .independent = count * ops::kScaleFloats,
                       .file = optim::kFp8File,
-                      .stored_as = stored_as},
-                     Role::moment);
+                      .stored_as = stored_as,
+                      .kind = optim::StateKind::fp8_scales},
+                     Role::scale);
   };
   const auto records = [&](std::string_view name) {
-    return m.declare(b, {.name = std::string(name), .independent = count}, Role::gradient);
+    return m.declare(b, {.name = std::string(name), .independent = count, .kind = optim::StateKind::fp8_records},
+                     Role::record);
   };
   const ValueId inputs = scales(kFp8InputScales, "inputs"), gradients = scales(kFp8GradientScales, "gradients");
   const ValueId input_amax = records(kFp8InputAmax), gradient_amax = records(kFp8GradientAmax);
-  const ValueId of_weights = b.declare("fp8 weight scales", {count * ops::kScaleFloats}, DType::f32, Role::working);
+  const ValueId of_weights = b.declare("fp8 weight scales", {count * ops::kScaleFloats}, DType::f32, Role::scale);
   for (std::int64_t i = 0; i < count; ++i) {
-    const ParameterSpec& p = m.table[rows[static_cast<std::size_t>(i)]];
-    const std::string_view linear = linear_of(p);
+    const std::size_t row = rows[static_cast<std::size_t>(i)];
+    const ParameterSpec& p = m.table[row];
+    const std::string_view linear = p.fp8;
     const auto scale = [&](ValueId of, std::string_view what) {
       return b.view(of, fmt::format("{} {} scale", p.name, what), {ops::kScaleFloats}, i * ops::kScaleFloats * 4);
     };
@@ -195,8 +192,10 @@ void Fp8Values::declare(program::Builder& b, LoweredModel& m, const std::vector<
       return b.view(of, fmt::format("{} {} amax", p.name, what), {1}, i * 4);
     };
     const auto copy = [&](bool wanted, std::string_view what, Shape shape) {
-      return wanted ? b.declare(fmt::format("{} {}", p.name, what), shape, DType::e4m3, Role::working)
-                    : program::kAbsent;
+      if (!wanted) return program::kAbsent;
+      const ValueId id = b.declare(fmt::format("{} {}", p.name, what), shape, DType::e4m3, Role::working);
+      b.set_parameter(id, row);
+      return id;
     };
     program::Fp8Linear l;
     l.output = contains(products, linear, kFp8Forward);
@@ -211,7 +210,7 @@ void Fp8Values::declare(program::Builder& b, LoweredModel& m, const std::vector<
     m.fp8.push_back({p.name + " gradient", l.dy.scale, l.dy.amax, {}});
     m.fp8.push_back(
         {p.name + " weight", l.weight_scale, {}, l.weight_rows.present() ? l.weight_rows : l.weight_columns});
-    linears_.by_weight.emplace(weights[rows[static_cast<std::size_t>(i)]], l);
+    linears_.by_weight.emplace(weights[row], l);
   }
 }
 

@@ -13,15 +13,12 @@
 
 namespace redline::model {
 
-// Names of a linear's three products, which follow the linear's name in the parameter table: "qkv/forward".
+// Names of a linear's three products, which follow the linear's own (ParameterSpec::fp8): "qkv/forward".
 inline constexpr std::string_view kFp8Forward = "forward", kFp8Input = "input", kFp8Weight = "weight";
 
 // Rows of the state table. Scales are saved; the magnitudes that steps record are 0 between steps.
 inline constexpr std::string_view kFp8InputScales = "fp8 input scales", kFp8GradientScales = "fp8 gradient scales";
 inline constexpr std::string_view kFp8InputAmax = "fp8 input amax", kFp8GradientAmax = "fp8 gradient amax";
-
-inline bool is_fp8_scales(const optim::StateArray& a) { return a.file == optim::kFp8File; }
-inline bool is_fp8_record(const optim::StateArray& a) { return a.name.starts_with("fp8 ") && !is_fp8_scales(a); }
 
 // Every product that may take operands in eight bits: "qkv/forward". Extents must be multiples of 16; the tokens of a
 // micro-batch only for gradients of weights.
@@ -51,7 +48,7 @@ struct Fp8Reasons {
 std::string in_words(const Fp8Products& products, const Fp8Reasons& reasons = {});
 
 // The product of a linear that a node computes, in bf16 or in fp8: "qkv/forward". Empty: none.
-std::string fp8_product_of(const program::ProgramSet& set, const program::Node& node);
+std::string fp8_product_of(const ParameterTable& table, const program::ProgramSet& set, const program::Node& node);
 
 class Fp8Values {
  public:

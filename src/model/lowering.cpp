@@ -122,6 +122,27 @@ std::vector<std::int64_t> tensor_bounds(const LoweredModel& m) {
   return bounds;
 }
 
+std::vector<program::Distribution::Unit> travelling_units(const ParameterTable& table, const FlatLayout& layout) {
+  using Key = std::pair<Travels, std::size_t>;  // and the layer or the row
+  std::map<std::int64_t, Key> begins;           // of parameters in the flat layout, and the unit that they are of
+  for (std::size_t i = 0; i < table.size(); ++i) {
+    const ParameterSpec& p = table[i];
+    Key& key = begins[layout.offsets[i]] = {p.travels, 0};
+    if (p.travels == Travels::alone) key.second = i;
+    if (p.travels == Travels::with_layer) key.second = static_cast<std::size_t>(p.layer);
+  }
+  std::vector<program::Distribution::Unit> units;
+  const Key* last = nullptr;
+  for (const auto& [begin, key] : begins) {
+    if (!last || key != *last) {
+      if (!units.empty()) units.back().end = begin;
+      units.push_back({{begin, layout.total}, key.first == Travels::with_small});
+    }
+    last = &key;
+  }
+  return units;
+}
+
 namespace {
 
 using program::Builder;
@@ -165,7 +186,7 @@ class Lower {
     m_.updated = sharing.mode == dist::Mode::ddp ? m_.layout.whole() : m_.own;
     d_.sharing = sharing;
     d_.shards = m_.shards;
-    d_.units = units();
+    d_.units = travelling_units(m_.table, m_.layout);
   }
 
   LoweredModel lower() {
@@ -206,26 +227,6 @@ class Lower {
     return options_.accumulate && !options_.sharing.alone() && options_.sharing.mode != dist::Mode::fsdp;
   }
   bool fsdp() const { return !options_.sharing.alone() && options_.sharing.mode == dist::Mode::fsdp; }
-
-  // The units that travel between ranks: a layer's matrices, the embedding, the head, and all parameters without weight
-  // decay, which are small.
-  std::vector<program::Distribution::Unit> units() const {
-    std::map<std::int64_t, std::string> begins;  // of parameters in the flat layout, and the unit that they are of
-    for (std::size_t i = 0; i < m_.table.size(); ++i) {
-      const std::string& name = m_.table[i].name;
-      begins[m_.layout.offsets[i]] = m_.table[i].decayed ? name.substr(0, name.find('/')) : "";
-    }
-    std::vector<program::Distribution::Unit> units;
-    const std::string* last = nullptr;
-    for (const auto& [begin, name] : begins) {
-      if (!last || name != *last) {
-        if (!units.empty()) units.back().end = begin;
-        units.push_back({{begin, m_.layout.total}, name.empty()});
-      }
-      last = &name;
-    }
-    return units;
-  }
 
   // An array with an element for every one of the parameters' in a range.
   ValueId declare_range(std::string_view name, const Range& range, DType dtype, Role role, const char* file = "") {
@@ -269,8 +270,10 @@ class Lower {
   std::vector<ValueId> views(ValueId of, const char* suffix) {
     const auto element = static_cast<std::int64_t>(size_of(m_.set.at(of).dtype));
     std::vector<ValueId> values;
-    for (std::size_t i = 0; i < m_.table.size(); ++i)
+    for (std::size_t i = 0; i < m_.table.size(); ++i) {
       values.push_back(b_.view(of, m_.table[i].name + suffix, m_.table[i].shape, m_.layout.offsets[i] * element));
+      b_.set_parameter(values.back(), i);
+    }
     return values;
   }
 
@@ -288,7 +291,7 @@ class Lower {
     const std::vector<ValueId> gradients = views(d_.gradients, " gradient");
     for (std::size_t i = 0; i < parameters.size(); ++i) b_.pair_gradient(parameters[i], gradients[i]);
     declare_moments(options_.optimizer->state(m_.table, m_.layout, m_.updated, options_.optim));
-    if (options_.spike > 0) m_.declare(b_, optim::usual_norm_state(), Role::moment);
+    if (options_.spike > 0) m_.declare(b_, optim::usual_norm_state(), Role::record);
     const Range all = m_.layout.whole();
     if (options_.average)
       m_.declare(b_, optim::average_state(m_.updated, m_.updated == all ? Range{} : all), Role::average);

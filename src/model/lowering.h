@@ -162,6 +162,9 @@ struct TensorNorm {
 };
 std::vector<TensorNorm> tensor_norms(const ParameterTable& table, const NormSums& sums, double pairs);
 
+// The units that travel between ranks: neighbours in the flat layout whose rows say that they travel together.
+std::vector<program::Distribution::Unit> travelling_units(const ParameterTable& table, const FlatLayout& layout);
+
 // The place of each tensor in this rank's part, as TensorSums::bounds has it.
 std::vector<std::int64_t> tensor_bounds(const LoweredModel& m);
 

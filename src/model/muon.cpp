@@ -19,7 +19,8 @@ constexpr std::int64_t kCardScratch = std::int64_t{256} << 20, kCpuScratch = std
 
 struct Matrix {
   std::int64_t offset, rows, columns;
-  std::string_view layer, name;  // "layer 3", and the Hugging Face name
+  std::int32_t layer;
+  std::string_view name;  // the Hugging Face name
   Range range() const { return {offset, offset + rows * columns}; }
 };
 
@@ -27,12 +28,11 @@ struct Matrix {
 std::vector<Matrix> matrices_of(const ParameterTable& table, const FlatLayout& layout) {
   std::vector<Matrix> found;
   for (std::size_t i = 0; i < table.size(); ++i) {
-    if (!is_layer_matrix(table[i])) continue;
+    if (!table[i].by_matrix) continue;
     std::int64_t at = layout.offsets[i];
-    const std::string_view name = table[i].name;
     for (const HfSlice& slice : table[i].slices) {
       REDLINE_CHECK(slice.shape.size() == 2, "{} is no matrix", slice.name);
-      found.push_back({at, slice.shape[0], slice.shape[1], name.substr(0, name.find('/')), slice.name});
+      found.push_back({at, slice.shape[0], slice.shape[1], table[i].layer, slice.name});
       at += slice.shape[0] * slice.shape[1];
     }
   }
@@ -55,12 +55,13 @@ optim::StateArray row_of(std::string_view name, const Range& range, const Range&
           .shared = updated == layout.whole() ? Range{} : range};
 }
 
-bool is_left_to_adamw(const ParameterSpec& p) { return !is_layer_matrix(p); }
+bool is_by_matrix(const ParameterSpec& p) { return p.by_matrix; }
+bool is_left_to_adamw(const ParameterSpec& p) { return !p.by_matrix; }
 
 optim::StateTable state(const ParameterTable& table, const FlatLayout& layout, const Range& updated,
                         const config::Optim& settings) {
   optim::StateTable rows;
-  for (const Range& range : ranges_where(table, layout, is_layer_matrix))
+  for (const Range& range : ranges_where(table, layout, is_by_matrix))
     rows.push_back(row_of(optim::kMomentum, range, updated, layout, "momentum."));
   for (optim::StateArray& row : adamw_state_where(table, layout, updated, settings, is_left_to_adamw))
     rows.push_back(std::move(row));
@@ -150,7 +151,7 @@ std::vector<Group> groups_of(const LoweredModel& m, std::int64_t scratch, DType 
     of_layer.clear();
   };
   std::int64_t row = 0;
-  std::string_view layer;
+  std::int32_t layer = program::kNoLayer;
   for (const Matrix& x : matrices_of(m.table, m.layout)) {
     if (x.offset < m.updated.begin || x.range().end > m.updated.end) continue;
     if (x.layer != layer) end_layer();

@@ -35,8 +35,4 @@ optim::StateTable adamw_state_where(const ParameterTable& table, const FlatLayou
                                     const config::Optim& settings, const Holds& holds);
 void adamw_where(program::Builder& b, const LoweredModel& m, const config::Optim& settings, const Holds& holds);
 
-// Whether Muon updates a parameter, and optim.moments = "8bit" keeps its moments in eight bits. Other parameters are
-// small, or, as the embedding's rows, seldom updated.
-bool is_layer_matrix(const ParameterSpec& p);
-
 }  // namespace redline::model

@@ -11,6 +11,7 @@
 #include "base/shards.h"
 #include "base/tensor.h"
 #include "optim/state.h"
+#include "program/program_set.h"
 
 namespace redline::model {
 
@@ -21,6 +22,19 @@ struct HfSlice {
   std::vector<std::int64_t> shape;
 };
 
+// What a parameter is in the model.
+enum class ParameterKind : std::uint8_t {
+  vector,     // a norm's weights: small
+  embedding,  // its rows are looked up
+  linear,     // of a layer: [out, in], or several of one shape
+  head,       // of the logits; a table without one has a tied head, the embedding
+};
+
+// What a parameter travels with between ranks.
+enum class Travels : std::uint8_t { with_small, with_layer, alone };
+
+// A row: what the parameter is, how it starts, and how optimizers, products in eight bits and ranks treat it. The name
+// is for people and for the draw of its start; nothing is decided by it.
 struct ParameterSpec {
   std::string name;  // "layer 3/qkv"
   Shape shape;       // [out, in] or [d]
@@ -28,6 +42,13 @@ struct ParameterSpec {
   double std = 0;        // of a normal start
   bool decayed = false;  // whether weight decay shrinks it
   std::vector<HfSlice> slices;
+  ParameterKind kind = ParameterKind::vector;
+  std::int32_t layer = program::kNoLayer;
+  // Whether Muon updates its slices, each a matrix, and optim.moments = "8bit" keeps its moments in eight bits. Other
+  // parameters are small, or, as the embedding's rows, seldom updated.
+  bool by_matrix = false;
+  std::string fp8 = {};  // "qkv" of precision.fp8_products; empty: its products never take operands in eight bits
+  Travels travels = Travels::with_small;
 };
 
 using ParameterTable = std::vector<ParameterSpec>;

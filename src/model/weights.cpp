@@ -150,7 +150,8 @@ class MomentsOfFile {
  public:
   MomentsOfFile(const io::SafetensorsReader& file, const Engine& engine, const optim::StateArray& row)
       : file_(file), layout_(engine.layout()), prefix_(row.stored_as), first_(row.name == kFirstMoments) {
-    const std::vector<Range> small = ranges_where(engine.table(), layout_, is_layer_matrix);
+    const std::vector<Range> small =
+        ranges_where(engine.table(), layout_, [](const ParameterSpec& p) { return p.by_matrix; });
     REDLINE_CHECK(small.size() == 1, "{} ranges of matrices", small.size());
     const optim::StateTable as_codes = optim::adamw_state(small.front(), {}, DType::u8);
     scales_row_ = as_codes[first_ ? 2 : 3];
@@ -429,7 +430,7 @@ void Engine::load(std::span<const FileToLoad> files, const LoadProgress& progres
     return std::ranges::find(f.targets, lowered_.row(optim::kAverage), &Target::row) != f.targets.end();
   };
   if (!std::ranges::any_of(files, has_average)) start_average();
-  const auto is_scales = [&](const Target& t) { return is_fp8_scales(lowered_.state[t.row]); };
+  const auto is_scales = [&](const Target& t) { return lowered_.state[t.row].kind == optim::StateKind::fp8_scales; };
   for (const FileToLoad& f : files) calibrated_ = calibrated_ || std::ranges::any_of(f.targets, is_scales);
 }
 

@@ -12,6 +12,13 @@
 
 namespace redline::optim {
 
+// What an array is to those that treat it apart.
+enum class StateKind : std::uint8_t {
+  usual,
+  fp8_scales,   // a checkpoint of another precision has none
+  fp8_records,  // the magnitudes that a step meets: 0 between steps
+};
+
 struct StateArray {
   std::string name;  // "first moments"; rows of one name are about different parameters
   DType dtype = DType::f32;
@@ -26,6 +33,7 @@ struct StateArray {
   std::string stored_as = {};
   bool may_be_absent = false;  // from a checkpoint: it then begins at zero
   Range shared = {};           // where ranks share it: the range of all together; `range` is this rank's part
+  StateKind kind = StateKind::usual;
 
   Range all() const { return shared.elements() > 0 ? shared : range; }
   bool by_parameter() const { return all().elements() > 0 && block == 1; }

@@ -54,11 +54,11 @@ std::map<std::string, Summed> time_products(const config::Config& config, const 
   const Lowered l = lowered_for_card(config);
   std::vector<const Node*> nodes;
   for (const Node& node : l.model.set.find(micro_step(config)).nodes)
-    if (!model::fp8_product_of(l.model.set, node).empty()) nodes.push_back(&node);
+    if (!model::fp8_product_of(l.model.table, l.model.set, node).empty()) nodes.push_back(&node);
   const std::vector<NodeSeconds> times = time(l.model.set, nodes, timed);
   std::map<std::string, Summed> sums;
   for (std::size_t i = 0; i < nodes.size(); ++i) {
-    Summed& sum = sums[model::fp8_product_of(l.model.set, *nodes[i])];
+    Summed& sum = sums[model::fp8_product_of(l.model.table, l.model.set, *nodes[i])];
     sum.seconds += times[i].seconds;
     sum.nodes += 1;
     if (sum.problem.empty()) sum.problem = times[i].problem;
@@ -70,9 +70,9 @@ std::map<std::string, Summed> time_products(const config::Config& config, const 
 double beside_products(const config::Config& c, const Machine& machine) {
   const Lowered l = lowered_for_card(c);
   const auto seconds = [&](std::string_view program) {
-    return expected_seconds(l.model.set, program, static_cast<double>(c.train.batch_size),
-                            static_cast<double>(c.train.seq_len), machine,
-                            [&](const Node& node) { return model::fp8_product_of(l.model.set, node).empty(); });
+    return expected_seconds(
+        l.model.set, program, static_cast<double>(c.train.batch_size), static_cast<double>(c.train.seq_len), machine,
+        [&](const Node& node) { return model::fp8_product_of(l.model.table, l.model.set, node).empty(); });
   };
   return seconds(micro_step(c)) + seconds(model::kUpdate) / static_cast<double>(c.train.accumulate);
 }

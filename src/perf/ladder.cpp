@@ -26,7 +26,8 @@ constexpr double kAdamWBytes = 4 * (3 + 3 + 2 + 4 + 2 + 1);
 // Counts passes over the operands of the nodes that are fused.
 class Count {
  public:
-  Count(const program::ProgramSet& set, double micro_batches) : set_(set), micro_batches_(micro_batches) {}
+  Count(const model::LoweredModel& model, double micro_batches)
+      : table_(model.table), set_(model.set), micro_batches_(micro_batches) {}
 
   void node(const program::Node& node) {
     if (node.phase == program::Phase::recompute) return;
@@ -37,21 +38,27 @@ class Count {
  private:
   double bytes(program::ValueId id) const { return id.present() ? static_cast<double>(set_.at(id).bytes()) : 0; }
 
+  // The products beside the first that one product of this weight stands for: three of queries, keys and values, two of
+  // gate and up.
+  double others(program::ValueId weight) const {
+    const std::int32_t row = set_.at(weight).parameter;
+    if (row == program::kNoParameter) return 0;
+    return static_cast<double>(table_[static_cast<std::size_t>(row)].slices.size()) - 1;
+  }
+  double& of_part(const program::Node& node) { return node.place.part == program::Part::attention ? qkv : swiglu; }
+
   template <class Op>
   void add(const Op&, const program::Node&) {}
-  // Three products instead of one read their input twice more.
+  // Each of them reads the input once more.
   void add(const ops::Linear<program::ValueId>& op, const program::Node& node) {
-    if (node.name == "qkv") qkv += 2 * micro_batches_ * bytes(op.x);
-    if (node.name == "gate_up") swiglu += micro_batches_ * bytes(op.x);
+    of_part(node) += others(op.weight) * micro_batches_ * bytes(op.x);
   }
-  // On the way back two of them add to what the first has written.
+  // On the way back they add to what the first has written.
   void add(const ops::LinearInputGrad<program::ValueId>& op, const program::Node& node) {
-    if (node.name.starts_with("qkv")) qkv += 4 * micro_batches_ * bytes(op.dx);
-    if (node.name.starts_with("gate_up")) swiglu += 2 * micro_batches_ * bytes(op.dx);
+    of_part(node) += 2 * others(op.weight) * micro_batches_ * bytes(op.dx);
   }
   void add(const ops::LinearWeightGrad<program::ValueId>& op, const program::Node& node) {
-    if (node.name.starts_with("qkv")) qkv += 2 * micro_batches_ * bytes(op.x);
-    if (node.name.starts_with("gate_up")) swiglu += micro_batches_ * bytes(op.x);
+    of_part(node) += others(op.dweight) * micro_batches_ * bytes(op.x);
   }
   // A norm of its own reads the sum again that the residual add has just written; on the way back its gradient would be
   // written, and read by the add of the branch's.
@@ -66,6 +73,7 @@ class Count {
     adamw += std::max(0.0, elements * kAdamWBytes + bytes(op.working) - node.cost.bytes);
   }
 
+  const model::ParameterTable& table_;
   const program::ProgramSet& set_;
   double micro_batches_;
 };
@@ -74,7 +82,7 @@ class Count {
 // addition, counted on the lowered program.
 std::vector<Trial> fused_savings(const config::Config& config, device::Kind kind) {
   const model::LoweredModel lowered = model::lower(config.model, model::lowering_options(config, kind));
-  Count count(lowered.set, static_cast<double>(config.train.accumulate));
+  Count count(lowered, static_cast<double>(config.train.accumulate));
   for (const program::Node& node : lowered.set.find(model::kFirst).nodes) count.node(node);
   for (const program::Node& node : lowered.set.find(model::kUpdate).nodes) count.node(node);
   const auto row = [](const char* name, const char* about, double bytes) {

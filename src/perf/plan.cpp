@@ -45,7 +45,8 @@ MemoryKinds memory_of(const program::MemoryPlan& plan, const Machine& machine) {
   m.gradients = role(Role::gradient);
   m.moments = role(Role::moment);
   m.averages = role(Role::average);
-  m.inputs = role(Role::constant) + role(Role::cache) + role(Role::input) + role(Role::output);
+  m.inputs = role(Role::scale) + role(Role::record) + role(Role::constant) + role(Role::cache) + role(Role::input) +
+             role(Role::output);
   m.workspace = role(Role::scratch);
   m.activations = plan.total - plan.persistent - m.workspace;
   if (machine.kind == device::Kind::cuda) m.workspace += device::kUploadSegments * device::kUploadSegmentBytes;

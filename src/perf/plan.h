@@ -30,7 +30,7 @@ struct MemoryKinds {
   std::int64_t masters = 0, working_copies = 0, gradients = 0, moments = 0, averages = 0;
   std::int64_t activations = 0;  // with the gaps that the planner could not fill
   std::int64_t workspace = 0;    // scratch of nodes, the kernels' and the uploads'
-  std::int64_t inputs = 0;       // batch, results, tables, the caches of samples
+  std::int64_t inputs = 0;       // batch, results, tables, the caches of samples, scales of eight bits
   std::int64_t context = 0;      // the driver's, and the libraries' kernels
   std::int64_t arena = 0;        // memory_gib of a run; its parts are in all kinds above but context
   std::int64_t total() const {

@@ -136,6 +136,7 @@ class Builder {
   }
   ValueId constant(std::string name, Shape shape, std::vector<float> data);
   void pair_gradient(ValueId parameter, ValueId gradient) { w_.pair_gradient(parameter, gradient); }
+  void set_parameter(ValueId value, std::size_t row) { set_.at(value).parameter = static_cast<std::int32_t>(row); }
   void set_step_state(ValueId state) { step_state_ = state; }
 
   // A program: begin, ops, optionally backward(), end.

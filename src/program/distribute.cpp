@@ -204,6 +204,7 @@ class DistributePass {
               if (fresh) {
                 it->second = view_of(by, set_.at(id).name, at->begin - unit.begin, at->elements());
                 set_.at(it->second).shape = set_.at(id).shape;
+                set_.at(it->second).parameter = set_.at(id).parameter;
               }
               return it->second;
             });

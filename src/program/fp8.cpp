@@ -29,6 +29,17 @@ Fp8Output fp8_output(Other&) {
   return {};
 }
 
+// The copies that an op writes: its own, of its result, or those that it is there for.
+Fp8Written written_by(const ops::Quantize<ValueId>& op) { return {op.to.rows, op.to.columns, op.to.scale}; }
+Fp8Written written_by(const ops::QuantizeWeight<ValueId>& op) { return {op.rows, op.columns, op.scale}; }
+template <class Other>
+Fp8Written written_by(const Other& op) {
+  if constexpr (requires { op.fp8.rows; })
+    return {op.fp8.rows, op.fp8.columns, op.fp8.scale};
+  else
+    return {};
+}
+
 // One value as one node leaves it, in eight bits.
 struct Copies {
   std::size_t maker = 0;  // node
@@ -211,17 +222,9 @@ class Fp8Pass {
 
 }  // namespace
 
-// Operands come in the order of ops::Fp8Copies, whatever else the op has.
 void each_fp8_copy(const Node& node, const std::function<void(const Fp8Written&)>& visit) {
-  Fp8Written written;
-  each_operand(node.op, [&](std::string_view name, ValueId value, Access) {
-    if (name == "fp8 rows") written.rows = value;
-    if (name == "fp8 columns") written.columns = value;
-    if (name != "fp8 scale") return;
-    written.scale = value;
-    if (written.any().present()) visit(written);
-    written = {};
-  });
+  const Fp8Written written = std::visit([](const auto& op) { return written_by(op); }, node.op);
+  if (written.any().present()) visit(written);
 }
 
 void products_in_fp8(Writer& writer, Fp8Linears& linears) { Fp8Pass(writer, linears).run(); }

@@ -28,6 +28,8 @@ enum class Role : std::uint8_t {
   working,     // persistent: parameters in the type that products take, where that is another
   gradient,    // persistent: accumulates over micro-batches
   moment,      // persistent: the optimizer's
+  scale,       // persistent: of operands in eight bits
+  record,      // persistent: what steps have seen: largest magnitudes, the usual norm
   average,     // persistent: of parameters
   constant,    // persistent: filled once (RoPE tables)
   cache,       // persistent: keys and values of the texts that are being continued
@@ -36,13 +38,13 @@ enum class Role : std::uint8_t {
   activation,  // lives within one run of a program
   scratch,     // lives within one node, or one pair of them
 };
-inline constexpr int kRoles = 11;
+inline constexpr int kRoles = 13;
 
 constexpr bool persistent(Role r) { return r < Role::activation; }
 
 constexpr std::string_view name_of(Role r) {
-  constexpr std::string_view kNames[kRoles] = {"parameters", "working copies", "gradients", "moments",
-                                               "averages",   "constants",      "caches",    "inputs",
+  constexpr std::string_view kNames[kRoles] = {"parameters", "working copies", "gradients", "moments", "scales",
+                                               "records",    "averages",       "constants", "caches",  "inputs",
                                                "outputs",    "activations",    "scratch"};
   return kNames[static_cast<int>(r)];
 }
@@ -55,7 +57,7 @@ constexpr std::string_view name_of(Part p) {
   return kNames[static_cast<int>(p)];
 }
 
-inline constexpr std::int32_t kNoLayer = -1;
+inline constexpr std::int32_t kNoLayer = -1, kNoParameter = -1;
 struct Place {
   Part part = Part::embedding;
   std::int32_t layer = kNoLayer;
@@ -73,6 +75,8 @@ struct Value {
   ValueId alias_of;               // a view of (a part of) another value; absent: owns its bytes
   std::int64_t alias_offset = 0;  // bytes into it
   Place place = {};               // of the node that makes it; persistent values have none
+  // The row of the model's table whose weights it holds, a copy of them, or their gradient.
+  std::int32_t parameter = kNoParameter;
 
   std::string full_name() const { return place.full(name); }
   std::int64_t bytes() const { return shape.elements() * static_cast<std::int64_t>(size_of(dtype)); }

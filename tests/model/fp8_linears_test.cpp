@@ -131,6 +131,48 @@ TEST_P(Fp8Models, OnlyTheProductsOfTheListAreTaken) {
   }
 }
 
+// A node's product is that of the row whose weights it multiplies by, whatever values and nodes are called.
+TEST_P(Fp8Models, AProductIsKnownByItsRow) {
+  for (const bool fp8 : {false, true}) {
+    LoweringOptions o = options();
+    if (!fp8) o.fp8 = {};
+    LoweredModel lowered = lower(model_, o);
+    const auto products = [&] {
+      std::map<std::string, int> found;
+      for (const program::Node& node : lowered.set.find(kFirst).nodes)
+        ++found[fp8_product_of(lowered.table, lowered.set, node)];
+      return found;
+    };
+    const auto named = products();
+    EXPECT_EQ(named.size(), 1u + 4 * 3) << fp8;
+    for (program::Value& v : lowered.set.values) v.name = "layer 0/qkv";
+    for (program::Program& p : lowered.set.programs)
+      for (program::Node& node : p.nodes) node.name = "out";
+    EXPECT_EQ(products(), named);
+  }
+}
+
+// Gradients are gradients and moments moments: what fp8 and the guard keep has roles of its own.
+TEST_P(Fp8Models, RolesTellTheTruth) {
+  LoweringOptions o = options();
+  o.spike = 10;
+  const LoweredModel lowered = lower(model_, o);
+  const auto in = [&](program::Role role) { return lowered.set.memory.by_role[static_cast<int>(role)]; };
+  const std::int64_t array = aligned(4 * lowered.layout.total);
+  EXPECT_EQ(in(program::Role::gradient), array);
+  EXPECT_EQ(in(program::Role::moment), 2 * array);
+  EXPECT_GT(in(program::Role::scale), 0);
+  EXPECT_GT(in(program::Role::record), 0);
+  for (std::size_t i = 0; i < lowered.state.size(); ++i) {
+    const program::Role role = lowered.set.at(lowered.state_values[i]).role;
+    const optim::StateKind kind = lowered.state[i].kind;
+    EXPECT_EQ(kind == optim::StateKind::fp8_scales, role == program::Role::scale) << lowered.state[i].name;
+    if (kind == optim::StateKind::fp8_records) {
+      EXPECT_EQ(role, program::Role::record) << lowered.state[i].name;
+    }
+  }
+}
+
 TEST_P(Fp8Models, ACardKeepsLessForTheBackwardPass) {
   model_.layers = 6;
   model_.hidden = 256;

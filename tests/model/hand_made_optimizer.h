@@ -14,7 +14,7 @@ inline constexpr std::int64_t kBlock = 256, kHistory = 13;
 
 inline Range hidden_matrices(const model::ParameterTable& table, const model::FlatLayout& layout) {
   const auto ranges = model::ranges_where(
-      table, layout, [](const model::ParameterSpec& p) { return p.decayed && p.name.starts_with("layer "); });
+      table, layout, [](const model::ParameterSpec& p) { return p.kind == model::ParameterKind::linear; });
   REDLINE_CHECK(ranges.size() == 1, "{} ranges", ranges.size());
   return ranges.front();
 }

@@ -43,15 +43,15 @@ TEST(Moments, OfMatricesInLayersAloneAreInEightBits) {
   std::int64_t small = 0, covered = 0;
   for (std::size_t i = 0; i < m.table.size(); ++i) {
     const ParameterSpec& p = m.table[i];
-    EXPECT_EQ(is_layer_matrix(p), p.name.starts_with("layer ") && p.shape.rank() == 2) << p.name;
+    EXPECT_EQ(p.by_matrix, p.kind == ParameterKind::linear) << p.name;
     for (const std::string_view name : {optim::kFirstMoments, optim::kSecondMoments})
       for (const optim::StateArray* row : rows_of(m, name)) {
         const std::int64_t offset = m.layout.offsets[i];
         if (offset < row->range.begin || offset >= row->range.end) continue;
-        EXPECT_EQ(row->dtype, is_layer_matrix(p) ? DType::u8 : DType::f32) << p.name;
+        EXPECT_EQ(row->dtype, p.by_matrix ? DType::u8 : DType::f32) << p.name;
         ++covered;
       }
-    small += is_layer_matrix(p) ? p.shape.elements() : 0;
+    small += p.by_matrix ? p.shape.elements() : 0;
   }
   EXPECT_EQ(covered, 2 * std::ssize(m.table));
   EXPECT_GT(small, 0);

@@ -14,7 +14,9 @@
 #include "config/load.h"
 #include "io/safetensors.h"
 #include "model/family.h"
+#include "model/fp8_linears.h"
 #include "model/hf_config.h"
+#include "model/lowering.h"
 #include "model/tiny.h"
 #include "testing/paths.h"
 #include "testing/says.h"
@@ -80,6 +82,45 @@ TEST(Parameters, DecayAndTheShapesOfFilesAreWhatTheTableSays) {
   EXPECT_EQ(layout.stored[2].name, "expert 1");
   EXPECT_EQ(layout.stored[2].offset, 70);
   EXPECT_EQ(layout.stored[2].shape, (std::vector<std::int64_t>{10, 7}));
+}
+
+// Rows say how optimizers, products in eight bits and ranks treat a parameter: with other names all of it is the same.
+TEST(Parameters, NamesDecideNothing) {
+  for (const Family* family : families()) {
+    for (const bool tied : {false, true}) {
+      const ParameterTable table = family->table(tiny_model(std::string(family->name), tied));
+      const FlatLayout layout = lay_out(table);
+      ParameterTable renamed = table;
+      for (std::size_t i = 0; i < table.size(); ++i) renamed[i].name = fmt::format("layer of {}", table.size() - i);
+      config::Optim settings;
+      settings.moments = "8bit";
+      for (const Optimizer* optimizer : {&kAdamW, &kMuon, &kNorMuon}) {
+        const optim::StateTable rows = optimizer->state(table, layout, layout.whole(), settings);
+        const optim::StateTable others = optimizer->state(renamed, layout, layout.whole(), settings);
+        ASSERT_EQ(rows.size(), others.size()) << family->name;
+        for (std::size_t i = 0; i < rows.size(); ++i) {
+          EXPECT_EQ(rows[i].range, others[i].range) << rows[i].name;
+          EXPECT_EQ(rows[i].dtype, others[i].dtype) << rows[i].name;
+        }
+        if (optimizer->whole) {
+          EXPECT_EQ(optimizer->whole(table, layout), optimizer->whole(renamed, layout));
+          EXPECT_EQ(std::ssize(optimizer->whole(renamed, layout)), 2 * 7) << "matrices of two layers";
+        }
+      }
+      const Fp8Candidates fp8 = fp8_candidates(table, 48, true), other = fp8_candidates(renamed, 48, true);
+      EXPECT_EQ(fp8.linears, (std::vector<std::string>{"qkv", "out", "gate_up", "down"}));
+      EXPECT_EQ(fp8.linears, other.linears);
+      EXPECT_EQ(fp8.refused, other.refused);
+      const auto units = travelling_units(table, layout), renamed_units = travelling_units(renamed, layout);
+      ASSERT_EQ(units.size(), tied ? 4u : 5u) << "embedding, two layers, the head, and what is small";
+      ASSERT_EQ(units.size(), renamed_units.size());
+      for (std::size_t i = 0; i < units.size(); ++i) {
+        EXPECT_EQ(static_cast<const Range&>(units[i]), renamed_units[i]);
+        EXPECT_EQ(units[i].kept, i + 1 == units.size());
+        EXPECT_EQ(units[i].kept, renamed_units[i].kept);
+      }
+    }
+  }
 }
 
 TEST(Parameters, NamesAndShapesAreHuggingFaces) {

@@ -29,12 +29,13 @@ struct TimedCard {
   std::function<double(const std::string& product, bool fp8)> seconds;
   std::set<std::string> broken = {};
   int timed = 0;
+  model::ParameterTable table = model::family_of(fp8_config().model).table(fp8_config().model);
 
   TimeNodes time() {
     return [this](const program::ProgramSet& set, std::span<const program::Node* const> nodes, bool wanted) {
       std::vector<NodeSeconds> out;
       for (const program::Node* node : nodes) {
-        const std::string product = model::fp8_product_of(set, *node);
+        const std::string product = model::fp8_product_of(table, set, *node);
         NodeSeconds& n = out.emplace_back();
         if (in_fp8(*node) && broken.contains(product))
           n.problem = "no algorithm";
@@ -57,7 +58,7 @@ TEST(Fp8Choice, NodesOfAllPrecisionsAreKnownByTheirProduct) {
         const model::LoweredModel m = model::lower(c.model, model::lowering_options(c, device::Kind::cuda));
         std::map<std::string, int> seen;
         for (const program::Node& node : m.set.find(model::kFirst).nodes)
-          if (const std::string p = model::fp8_product_of(m.set, node); !p.empty()) {
+          if (const std::string p = model::fp8_product_of(m.table, m.set, node); !p.empty()) {
             ++seen[p];
             EXPECT_EQ(in_fp8(node), fp8) << node.full_name();
           }

@@ -124,6 +124,8 @@ TEST(Ladder, ARungStaysOnlyWhereItMakesTheStepNoSlower) {
   EXPECT_EQ(rows.at("fused AdamW").state, TrialState::not_separable);
   EXPECT_GT(rows.at("fused AdamW").saved_bytes, 0);
   EXPECT_GT(rows.at("fused QKV").saved_bytes, 0);
+  // Eight passes over the input of three products, four over that of two, of the same size.
+  EXPECT_EQ(rows.at("fused QKV").saved_bytes, 2 * rows.at("fused gate and up").saved_bytes);
   EXPECT_GT(rows.at("fused norms").saved_bytes, 0);
   EXPECT_NE(std::ranges::find(ladder.full, "data.packing=pack"), ladder.full.end());
   EXPECT_NE(std::ranges::find(ladder.full, "kernels.graphs=off"), ladder.full.end());

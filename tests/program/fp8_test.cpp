@@ -47,8 +47,8 @@ struct Fp8Mlp : SmallProgram {
   ValueId linear(const std::string& name, std::int64_t rows, Products which) {
     const ValueId weight = matrix(name, rows);
     const auto entry = [&](const char* what) {
-      return Fp8Entry{b.declare(fmt::format("{} {} scale", name, what), {ops::kScaleFloats}, DType::f32, Role::moment),
-                      b.declare(fmt::format("{} {} amax", name, what), {1}, DType::f32, Role::gradient)};
+      return Fp8Entry{b.declare(fmt::format("{} {} scale", name, what), {ops::kScaleFloats}, DType::f32, Role::scale),
+                      b.declare(fmt::format("{} {} amax", name, what), {1}, DType::f32, Role::record)};
     };
     Fp8Linear l;
     l.output = which.output, l.input_grad = which.input_grad, l.weight_grad = which.weight_grad;
