@@ -73,13 +73,22 @@ enum class Access : std::uint8_t {
   update,  // +=  or in place: read and written
 };
 
+// Attention's mask keeps the pairs of a query with itself and with every earlier token of its document, or with a
+// window only with the last of these, itself included.
+inline constexpr std::int64_t kNoWindow = 0;
+constexpr double kept_pairs(double tokens, std::int64_t window = kNoWindow) {
+  const double w = static_cast<double>(window);
+  return window == kNoWindow || w >= tokens ? tokens * (tokens + 1) / 2 : w * (w + 1) / 2 + (tokens - w) * w;
+}
+
 // The least work of a node: floating point operations of matrix products (element-wise arithmetic is not
 // counted) and bytes moved once. Attention depends on the documents of a batch: flops_per_pair counts per
-// (query, key) pair kept.
+// (query, key) pair that its own mask keeps.
 struct Cost {
   double flops = 0;
   double flops_per_pair = 0;
   double bytes = 0;
+  std::int64_t window = kNoWindow;  // of the pairs
 };
 
 // The access of an output that is written by the first contribution and added to by later ones.

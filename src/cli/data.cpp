@@ -266,7 +266,12 @@ data::ModelCost cost_of(const config::Config& c) {
   options.accumulate = false;
   const model::LoweredModel lowered = model::lower(c.model, options);
   const program::ModelFlops flops = program::model_flops(lowered.set.find(model::kFirst));
-  return {flops.per_slot_products / static_cast<double>(options.batch.tokens()), flops.per_pair};
+  double per_pair = 0;
+  for (const auto& [window, each] : flops.per_pair) {
+    REDLINE_CHECK(window == kNoWindow, "pairs of lengths are counted without a window of {}", window);
+    per_pair += each;
+  }
+  return {flops.per_slot_products / static_cast<double>(options.batch.tokens()), per_pair};
 }
 
 // "packing, 42.0%, eta 12 s", each stage with its own clock.

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "base/tensor.h"
 
 namespace redline::data {
 
@@ -69,6 +70,14 @@ void Batch::cut_documents(std::int64_t longest) {
     }
   }
   documents = pieces;
+}
+
+double Batch::pairs_within(std::int64_t window) const {
+  if (window == kNoWindow) return static_cast<double>(score_pairs);
+  double sum = 0;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(documents); ++i)
+    sum += kept_pairs(static_cast<double>(doc_offsets[i + 1] - doc_offsets[i]), window);
+  return sum;
 }
 
 void Batch::finish() {

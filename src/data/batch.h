@@ -49,7 +49,7 @@ struct Batch {
   std::int64_t documents = 0;    // used entries
   std::int64_t real_tokens = 0;  // tokens that belong to a document: doc_offsets[documents]
   std::int64_t pairs = 0;        // real (token, target) pairs: the loss is their mean
-  std::int64_t score_pairs = 0;  // sum of len * (len + 1) / 2: (query, key) pairs that the mask keeps
+  std::int64_t score_pairs = 0;  // sum of len * (len + 1) / 2: (query, key) pairs that a mask without window keeps
 
   // Empties the batch; append() adds one document (or piece) while there is room for its tokens and for one more. Its
   // tokens may be context.
@@ -63,6 +63,8 @@ struct Batch {
   // Documents longer than this become several: the positions of each begin anew, and tokens and targets stay. There
   // must be room for as many (PackerSettings::cut_later).
   void cut_documents(std::int64_t longest);
+  // (query, key) pairs that a mask of that window keeps (base/tensor.h).
+  double pairs_within(std::int64_t window) const;
   std::int64_t room() const { return shape.tokens() - real_tokens; }
   // Whether every row is one document: no other batch has as many pairs.
   bool full_rows() const { return score_pairs == shape.rows * (shape.seq_len * (shape.seq_len + 1) / 2); }

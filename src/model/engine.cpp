@@ -303,12 +303,15 @@ Engine::StepResult Engine::take_result() {
 
 double Engine::model_flops(const data::Batch& batch) const {
   const double fill = static_cast<double>(batch.real_tokens) / static_cast<double>(batch.shape.tokens());
-  return flops_(fill, static_cast<double>(batch.score_pairs));
+  return flops_(fill, [&](std::int64_t window) { return batch.pairs_within(window); });
 }
 
 double Engine::model_flops_palm(const data::Batch& batch) const {
   const double tokens = static_cast<double>(batch.real_tokens);
-  return flops_(tokens / static_cast<double>(batch.shape.tokens()), tokens * static_cast<double>(batch.shape.seq_len));
+  const std::int64_t row = batch.shape.seq_len;
+  return flops_(tokens / static_cast<double>(batch.shape.tokens()), [&](std::int64_t window) {
+    return tokens * static_cast<double>(window == kNoWindow ? row : std::min(window, row));
+  });
 }
 
 }  // namespace redline::model

@@ -528,8 +528,9 @@ ValueId LoweredModel::view(Builder& b, std::string_view array, const Range& rang
 
 LoweredModel lower(const config::Model& model, const LoweringOptions& options) { return Lower(model, options).lower(); }
 
-double model_flops(const LoweredModel& lowered, const data::BatchShape& shape, double real_tokens, double score_pairs) {
-  return program::model_flops(lowered.set.find(kFirst))(real_tokens / static_cast<double>(shape.tokens()), score_pairs);
+double model_flops(const LoweredModel& lowered, const data::BatchShape& shape, double real_tokens,
+                   const program::PairsWithin& pairs) {
+  return program::model_flops(lowered.set.find(kFirst))(real_tokens / static_cast<double>(shape.tokens()), pairs);
 }
 
 }  // namespace redline::model

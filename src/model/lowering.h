@@ -15,6 +15,7 @@
 #include "model/parameters.h"
 #include "program/executor.h"
 #include "program/passes.h"
+#include "program/planner.h"
 #include "program/program_set.h"
 
 namespace redline::model {
@@ -140,8 +141,9 @@ struct LoweredModel {
 
 LoweredModel lower(const config::Model& model, const LoweringOptions& options);
 
-// FLOPs of a micro-step on a batch with that many real tokens and score pairs, as MFU counts them.
-double model_flops(const LoweredModel& lowered, const data::BatchShape& shape, double real_tokens, double score_pairs);
+// FLOPs of a micro-step on a batch with that many real tokens and those pairs, as MFU counts them.
+double model_flops(const LoweredModel& lowered, const data::BatchShape& shape, double real_tokens,
+                   const program::PairsWithin& pairs);
 
 // Norms of gradient, weight and update of every parameter of the table (log.norms_every), and the norm of the first
 // micro-batch's gradient, from which the noise scale follows. Lowering writes the nodes, the engine reads their

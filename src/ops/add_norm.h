@@ -47,6 +47,10 @@ struct AddNorm {
   float eps{};
   Fp8Copies<T> fp8{};  // of y
 
+  // Made again, y and rstd follow from the sum as it was stored: where that is kept, neither addend has to be.
+  T addend() const { return branch; }  // absent: there is no sum
+  AddNorm from_sum() const { return {residual_out, {}, weight, {}, y, rstd, eps, fp8}; }
+
   template <class F>
   auto map(F f) const {
     using U = decltype(f("", weight, Access::read));

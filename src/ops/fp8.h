@@ -54,6 +54,7 @@ struct Fp8Copies {
 template <class T>
 struct Quantize {
   static constexpr std::string_view kName = "quantize";
+  static constexpr Again kAgain = Again::as_its_input;
   T x;  // [n, d]
   Fp8Copies<T> to;
 

@@ -30,6 +30,22 @@ constexpr AttentionBy attention_by(std::string_view name) {  // one of those nam
   return static_cast<AttentionBy>(by);
 }
 
+// Whether a node may run again for the backward pass (program/recompute.cpp). An op says so in kAgain; silence is
+// `where_needed`.
+enum class Again : std::uint8_t {
+  where_needed,  // wherever a node of the backward pass reads what it made
+  widest,        // the same; what it reads and writes are a layer's largest values, all that "mlp" makes again
+  as_its_input,  // like the node whose result, x, it casts
+  never,         // it adds to sums: what it made is kept
+};
+template <class Op>
+constexpr Again again_of() {
+  if constexpr (requires { Op::kAgain; })
+    return Op::kAgain;
+  else
+    return Again::where_needed;
+}
+
 struct AttentionHow {
   AttentionBy by = AttentionBy::automatic;
   Math math = Math::full;

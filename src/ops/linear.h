@@ -1,6 +1,6 @@
-// y = x * weight^T, without bias; weight is stored [out, in] as in Hugging Face files. Fused QKV and fused gate/up are
-// one linear each.
-// Gradients: dx (+)= dy * weight;  dweight (+)= dy^T * x.
+// y = x * weight^T, plus a bias for every row where there is one; weight is stored [out, in] as in Hugging Face files.
+// Fused QKV and fused gate/up are one linear each.
+// Gradients: dx (+)= dy * weight;  dweight (+)= dy^T * x;  dbias (+)= sum over rows of dy.
 #pragma once
 
 #include "base/tensor.h"
@@ -18,12 +18,17 @@ struct Linear {
   T y;            // [n, m]  =
   T workspace{};  // bytes of scratch for a library; absent: it does without
   ProductHow how{};
+  T bias{};  // [m] or absent; no kernel of a card adds it yet
 
   template <class F>
   auto map(F f) const {
     using U = decltype(f("", x, Access::read));
-    return Linear<U>{f("x", x, Access::read), f("weight", weight, Access::read), f("y", y, Access::write),
-                     f("workspace", workspace, Access::write), how};
+    return Linear<U>{f("x", x, Access::read),
+                     f("weight", weight, Access::read),
+                     f("y", y, Access::write),
+                     f("workspace", workspace, Access::write),
+                     how,
+                     f("bias", bias, Access::read)};
   }
   double flops() const { return 2.0 * static_cast<double>(x.rows()) * static_cast<double>(weight.elements()); }
 };
@@ -72,6 +77,20 @@ struct LinearWeightGrad {
                                how};
   }
   double flops() const { return 2.0 * static_cast<double>(x.rows()) * static_cast<double>(dweight.elements()); }
+};
+
+template <class T>
+struct BiasGrad {
+  static constexpr std::string_view kName = "bias_grad";
+  T dy;     // [n, m]
+  T dbias;  // [m]  = or +=
+  bool accumulate{};
+
+  template <class F>
+  auto map(F f) const {
+    using U = decltype(f("", dy, Access::read));
+    return BiasGrad<U>{f("dy", dy, Access::read), f("dbias", dbias, written_or_added(accumulate)), accumulate};
+  }
 };
 
 }  // namespace redline::ops

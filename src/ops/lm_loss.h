@@ -48,6 +48,7 @@ struct HeadInFp8 {
 template <class T>
 struct LmLoss {
   static constexpr std::string_view kName = "lm_loss";
+  static constexpr Again kAgain = Again::never;
   T x;         // [n, d]
   T weight;    // [V, d]
   T targets;   // [n] i32

@@ -4,12 +4,14 @@
 
 #include "base/tensor.h"
 #include "ops/fp8.h"
+#include "ops/how.h"
 
 namespace redline::ops {
 
 template <class T>
 struct SwiGlu {
   static constexpr std::string_view kName = "swiglu";
+  static constexpr Again kAgain = Again::widest;
   static constexpr bool kCastsOnCard = true;
   T gate_up;           // [n, 2 f]
   T y;                 // [n, f]  =  or absent with fp8

@@ -26,8 +26,10 @@ FlopParts flops_of(const program::ProgramSet& set, const data::BatchShape& shape
   FlopParts parts;
   for (const program::Node& node : set.find(model::kFirst).nodes) {
     if (node.phase == program::Phase::recompute) continue;
-    parts.scores += node.cost.flops_per_pair * (t + 1) / 2 * static_cast<double>(shape.rows) * t / tokens;
-    parts.scores_palm += node.cost.flops_per_pair * t * static_cast<double>(shape.rows) * t / tokens;
+    const double rows = static_cast<double>(shape.rows);
+    const double seen = node.cost.window == kNoWindow ? t : std::min(t, static_cast<double>(node.cost.window));
+    parts.scores += node.cost.flops_per_pair * rows * kept_pairs(t, node.cost.window) / tokens;
+    parts.scores_palm += node.cost.flops_per_pair * seen * rows * t / tokens;
     const program::Part part = node.place.part;
     (part == program::Part::head  ? parts.head
      : part == program::Part::mlp ? parts.mlp
@@ -209,7 +211,7 @@ PlannedStep planned_step(const config::Config& asked, const Machine& machine) {
   const model::LoweringOptions options = model::lowering_options(config, machine.kind);
   const model::LoweredModel lowered = model::lower(config.model, options);
   const auto rows = static_cast<double>(options.batch.rows), seq_len = static_cast<double>(options.batch.seq_len);
-  const double pairs = rows * seq_len * (seq_len + 1) / 2, gap = 1e3 * seconds_between_nodes(machine.kind);
+  const double gap = 1e3 * seconds_between_nodes(machine.kind);
   PlannedStep step;
   const auto add = [&](std::string_view name, double times) {
     const program::Program& program = lowered.set.find(name);
@@ -220,6 +222,7 @@ PlannedStep planned_step(const config::Config& asked, const Machine& machine) {
       const double ms = std::max(0.0, 1e3 * seconds[i] - gap);
       const double peak =
           op == "fp8_product" && machine.tflops.fp8 > 0 ? 1e12 * machine.tflops.fp8 : machine.peak_flops;
+      const double pairs = rows * kept_pairs(seq_len, node.cost.window);
       const double floor = 1e3 * std::max((node.cost.flops + node.cost.flops_per_pair * pairs) / peak,
                                           node.cost.bytes / machine.copy_rate);
       add_timed(step.parts, {op, name_of(node.phase), times * ms, times * floor});

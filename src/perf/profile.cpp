@@ -41,9 +41,9 @@ class Recorder final : public StepTimer {
   Recorder(Profile& profile, const ProfileOptions& roofline, double start)
       : profile_(profile), roofline_(roofline), start_(start) {}
 
-  void micro_batch(std::int64_t step, double score_pairs) override {
+  void micro_batch(std::int64_t step, const data::Batch& batch) override {
     step_ = step;
-    score_pairs_ = score_pairs;
+    batch_ = &batch;
   }
 
   void node(const program::Node& node, double begin, double end) override {
@@ -57,11 +57,11 @@ class Recorder final : public StepTimer {
     TimedWork& work = profile_.nodes[static_cast<std::size_t>(it->second)];
     work.calls += 1;
     work.ms += 1e3 * (end - begin);
-    work.flops += node.cost.flops + node.cost.flops_per_pair * score_pairs_;
+    double flops = node.cost.flops;
+    if (node.cost.flops_per_pair > 0) flops += node.cost.flops_per_pair * batch_->pairs_within(node.cost.window);
+    work.flops += flops;
     work.bytes += node.cost.bytes;
-    const double products = roofline_.peak_flops > 0
-                                ? (node.cost.flops + node.cost.flops_per_pair * score_pairs_) / roofline_.peak_flops
-                                : 0;
+    const double products = roofline_.peak_flops > 0 ? flops / roofline_.peak_flops : 0;
     const double moving = roofline_.copy_rate > 0 ? node.cost.bytes / roofline_.copy_rate : 0;
     work.floor_ms += 1e3 * std::max(products, moving);
     profile_.spans.push_back({it->second, step_, begin - start_, end - start_});
@@ -72,7 +72,7 @@ class Recorder final : public StepTimer {
   const ProfileOptions& roofline_;
   double start_;
   std::int64_t step_ = 0;
-  double score_pairs_ = 0;
+  const data::Batch* batch_ = nullptr;
   std::map<const program::Node*, std::int32_t> index_;
 };
 
@@ -132,7 +132,7 @@ StepTimes Steps::queue(std::int64_t index, std::int64_t micro_batches, StepTimer
     count_batch();
     engine_.upload(batch_);
     engine_.set_step(step, lr, 0, static_cast<std::uint64_t>(micro * batch_.shape.tokens()));
-    if (timer) timer->micro_batch(index, static_cast<double>(batch_.score_pairs));
+    if (timer) timer->micro_batch(index, batch_);
     engine_.micro_step(micro == 0, micro + 1 == micro_batches, timer);
     pairs += batch_.pairs;
     times.model_flops += engine_.model_flops(batch_);

@@ -19,7 +19,7 @@ namespace redline::perf {
 // Hears of each micro-batch before its nodes run.
 class StepTimer : public program::NodeTimer {
  public:
-  virtual void micro_batch(std::int64_t step, double score_pairs) = 0;
+  virtual void micro_batch(std::int64_t step, const data::Batch& batch) = 0;  // which stays until its nodes have run
 };
 
 struct StepTimes {

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <type_traits>
+#include <optional>
 #include <variant>
 
 #include "base/error.h"
@@ -103,6 +103,9 @@ constexpr Efficiency kCpu[] = {
     {"gather_shards", 0, 0.2, "the same"},
 };
 
+// An op without a row: half of what the machine can do.
+constexpr Efficiency kAnyOther = {"any other", 0.5, 0.5, "estimated: nobody has timed it"};
+
 constexpr double kCopyShare = 4.30 / 4.80;          // of the bandwidth on an H200's datasheet
 constexpr double kLargeProductShare = 783 / 989.5;  // of an 8192^3 product: what an unknown card is measured with
 
@@ -128,22 +131,14 @@ constexpr const Efficiency* find(std::span<const Efficiency> table, std::string_
   return nullptr;
 }
 
-template <class... Ops>
-constexpr bool has_all(std::span<const Efficiency> table, std::type_identity<std::variant<Ops...>>) {
-  return (find(table, Ops::kName) && ...);
-}
-constexpr std::type_identity<program::Op> kEveryOp;
-static_assert(has_all(kCard, kEveryOp), "kCard in perf/roofline.cpp lacks the row of an op");
-static_assert(has_all(kCpu, kEveryOp), "kCpu in perf/roofline.cpp lacks the row of an op");
-
 // How long one node takes.
 class NodeTime {
  public:
   NodeTime(const program::ProgramSet& set, const Machine& machine, double rows, double seq_len)
-      : set_(set), machine_(machine), seq_len_(seq_len), pairs_(rows * seq_len * (seq_len + 1) / 2) {}
+      : set_(set), machine_(machine), rows_(rows), seq_len_(seq_len) {}
 
   double operator()(const program::Node& node) const {
-    const Efficiency& e = *find(efficiencies(machine_.kind), program::name_of(node.op));
+    const Efficiency& e = efficiency(machine_.kind, program::name_of(node.op));
     const double moving = node.cost.bytes / (e.moving * machine_.copy_rate);
     return seconds_between_nodes(machine_.kind) +
            std::max(moving, std::visit([&](const auto& op) { return products(op, node.cost, e); }, node.op));
@@ -174,23 +169,34 @@ class NodeTime {
     const auto moving = [&](double bytes) { return logits * bytes / (e.moving * machine_.copy_rate); };
     if (!op.fp8.present()) return at_rate(cost.flops, e, extent, type_of(op.x), op.how.math) + moving(2 * size);
     // dlogits in eight bits are written, read and written once more by columns.
-    const Efficiency& fp8 = *find(efficiencies(machine_.kind), ops::Fp8Product<ValueId>::kName);
+    const Efficiency& fp8 = efficiency(machine_.kind, ops::Fp8Product<ValueId>::kName);
     return at_rate(cost.flops / 3, e, extent, type_of(op.x), op.how.math) +
            at_rate(cost.flops * 2 / 3, fp8, extent, type_of(op.fp8.weight), op.how.math) + moving(size + 3);
   }
   double products(const ops::Attention<ValueId>& op, const Cost& cost, const Efficiency& e) const {
-    return attention(cost.flops_per_pair, op.layout.head_dim, e, kHalfRateTokens, type_of(op.qkv), op.how.math);
+    return attention(pair_flops(cost), op.layout.head_dim, e, kHalfRateTokens, type_of(op.qkv), op.how.math);
   }
   double products(const ops::AttentionGrad<ValueId>& op, const Cost& cost, const Efficiency& e) const {
     constexpr double kDone = 2.5 / 2;  // of the work that is counted: the kernel makes the scores again
-    return attention(kDone * cost.flops_per_pair, op.layout.head_dim, e, kHalfRateTokensGrad, type_of(op.qkv),
+    return attention(kDone * pair_flops(cost), op.layout.head_dim, e, kHalfRateTokensGrad, type_of(op.qkv),
                      op.how.math);
   }
+  // An op that only moves memory, or one whose products are nothing special: in the type of its first operand.
   template <class Op>
-  double products(const Op&, const Cost&, const Efficiency&) const {
-    return 0;  // it only moves memory
+  double products(const Op& op, const Cost& cost, const Efficiency& e) const {
+    const double flops = cost.flops + pair_flops(cost);
+    if (flops == 0 || e.products == 0) return 0;
+    std::optional<DType> type;
+    op.map([&](std::string_view, ValueId id, Access) {
+      if (!type && id.present()) type = type_of(id);
+      return 0;
+    });
+    ops::Math math = ops::Math::full;
+    if constexpr (requires { op.how.math; }) math = op.how.math;
+    return flops / (e.products * rate(type.value_or(DType::f32), math));
   }
 
+  double pair_flops(const Cost& cost) const { return cost.flops_per_pair * rows_ * kept_pairs(seq_len_, cost.window); }
   DType type_of(ValueId id) const { return set_.at(id).dtype; }
   double smallest_extent(ValueId x, ValueId weight) const {
     const Shape &rows = set_.at(x).shape, &w = set_.at(weight).shape;
@@ -209,7 +215,7 @@ class NodeTime {
     return flops / (e.products * filled * rate(type, math));
   }
 
-  double attention(double flops_per_pair, std::int64_t head_dim, const Efficiency& e, double half, DType type,
+  double attention(double flops, std::int64_t head_dim, const Efficiency& e, double half, DType type,
                    ops::Math math) const {
     double share = e.products;
     if (machine_.kind == device::Kind::cuda) {
@@ -217,12 +223,12 @@ class NodeTime {
       share *= seq_len_ / (seq_len_ + half) * (1 - kNarrowHeadLoss * narrow);
       if (type == DType::f32 && math == ops::Math::tf32) share *= kTf32Attention;
     }
-    return flops_per_pair * pairs_ / (share * rate(type, math));
+    return flops / (share * rate(type, math));
   }
 
   const program::ProgramSet& set_;
   const Machine& machine_;
-  double seq_len_, pairs_;
+  double rows_, seq_len_;
 };
 
 }  // namespace
@@ -230,6 +236,11 @@ class NodeTime {
 std::span<const Efficiency> efficiencies(device::Kind kind) {
   if (kind == device::Kind::cpu) return kCpu;
   return kCard;
+}
+
+const Efficiency& efficiency(device::Kind kind, std::string_view op) {
+  const Efficiency* const row = find(efficiencies(kind), op);
+  return row ? *row : kAnyOther;
 }
 
 double seconds_between_nodes(device::Kind kind) { return kind == device::Kind::cuda ? kCardGap : 0; }

@@ -41,6 +41,8 @@ struct Efficiency {
   std::string_view measured;
 };
 std::span<const Efficiency> efficiencies(device::Kind kind);
+// The row of an op. One that has none, as a new op may, is expected to reach half of what the machine can do.
+const Efficiency& efficiency(device::Kind kind, std::string_view op);
 
 // Seconds of one run of a program on a batch whose rows are one document of `seq_len` tokens each.
 double expected_seconds(const program::ProgramSet& set, std::string_view program, double rows, double seq_len,

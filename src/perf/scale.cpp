@@ -228,8 +228,8 @@ StepWork step_work(const config::Config& asked, const Machine& machine) {
   work.weight_bytes = static_cast<int>(size_of(working.present() ? set.at(working).dtype : DType::f32));
   work.gradient_bytes = config.parallel.wire == "bf16" ? 2 : 4;
   work.tokens = rows * seq_len * static_cast<double>(work.micro_batches);
-  const double pairs = rows * seq_len * (seq_len + 1) / 2;
-  work.flops = model::model_flops(lowered, options.batch, rows * seq_len, pairs) / (rows * seq_len);
+  work.flops = model::model_flops(lowered, options.batch, rows * seq_len, program::pairs_of_rows(rows, seq_len)) /
+               (rows * seq_len);
   return work;
 }
 

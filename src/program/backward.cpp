@@ -1,8 +1,10 @@
 // The backward pass: a reverse walk in which each op has one rule that appends its gradient's nodes.
 //
-// A gradient is written by its value's last reader and added to by the others. The residual stream makes this cheap:
-// the gradient of a residual add is the same for both its inputs, so one buffer runs down the whole model and each norm
-// adds its part to it (`+=`). Parameters may be read twice as well (a tied head): the first writes, the rest add.
+// A loss makes the gradient of its input in the forward pass, and a program may have several of them; the walk begins
+// with each. A gradient is written by its value's last reader and added to by the others. The residual stream makes
+// this cheap: the gradient of a residual add is the same for both its inputs, so one buffer runs down the whole model
+// and each norm adds its part to it (`+=`). Parameters may be read twice as well (a tied head): the first writes, the
+// rest add.
 #include <algorithm>
 #include <utility>
 
@@ -17,7 +19,8 @@ constexpr bool kOneOf = (std::is_same_v<Op, Others> || ...);
 template <class Op>
 constexpr bool kNeverForward =
     kOneOf<Op, ops::EmbedGrad<ValueId>, ops::Add<ValueId>, ops::AddNormGrad<ValueId>, ops::LinearInputGrad<ValueId>,
-           ops::LinearWeightGrad<ValueId>, ops::RopeQkNormGrad<ValueId>, ops::AttentionGrad<ValueId>,
+           ops::LinearWeightGrad<ValueId>, ops::BiasGrad<ValueId>, ops::GroupedLinearInputGrad<ValueId>,
+           ops::GroupedLinearWeightGrad<ValueId>, ops::RopeQkNormGrad<ValueId>, ops::AttentionGrad<ValueId>,
            ops::SwiGluGrad<ValueId>, ops::SortTokens<ValueId>, ops::CacheStore<ValueId>, ops::AttentionCached<ValueId>,
            ops::Quantize<ValueId>, ops::QuantizeWeight<ValueId>, ops::BoundScale<ValueId>, ops::MoveScales<ValueId>,
            ops::Fp8Product<ValueId>, optim::SumSquares<ValueId>, optim::GradNorm<ValueId>, optim::AdamW<ValueId>,
@@ -107,8 +110,24 @@ class Backward {
     append(ops::LinearWeightGrad<ValueId>{op.x, dy, w_.gradient_of_parameter(op.weight), accumulate,
                                           w_.product_workspace(), op.how},
            "/weight");
+    if (op.bias.present()) {
+      const bool add = w_.claim(op.bias);
+      append(ops::BiasGrad<ValueId>{dy, w_.gradient_of_parameter(op.bias), add}, "/bias");
+    }
     give(op.x, "gradient", true, [&](ValueId dx, bool add) {
       append(ops::LinearInputGrad<ValueId>{dy, op.weight, dx, add, w_.product_workspace(), op.how}, "/input");
+    });
+  }
+
+  void rule(const ops::GroupedLinear<ValueId>& op) {
+    const ValueId dy = take(op.y);
+    const bool accumulate = w_.claim(op.weight);
+    append(ops::GroupedLinearWeightGrad<ValueId>{op.x, dy, op.offsets, w_.gradient_of_parameter(op.weight), accumulate,
+                                                 w_.product_workspace(), op.how},
+           "/weight");
+    give(op.x, "gradient", true, [&](ValueId dx, bool add) {
+      append(ops::GroupedLinearInputGrad<ValueId>{dy, op.weight, op.offsets, dx, add, w_.product_workspace(), op.how},
+             "/input");
     });
   }
 
@@ -168,7 +187,7 @@ class Backward {
   }
 
   void rule(const ops::DocumentTiles<ValueId>&) {}
-  void rule(const ops::LmLoss<ValueId>&) {}  // it has made its gradient together with the loss
+  void rule(const ops::LmLoss<ValueId>& op) { pass_on(op.x, op.dx); }  // made together with the loss
 
   template <class Other>
   void rule(const Other&) {

@@ -110,6 +110,11 @@ void Writer::wait(std::int32_t pair) {
   program_.nodes.push_back(started->wait());
 }
 
+bool Writer::claim_sum(ValueId sum) {
+  const bool first = claimed_.insert(sum).second;
+  return lowering_.accumulate || !first;
+}
+
 bool Writer::claim(ValueId parameter) {
   const bool first = claimed_.insert(parameter).second;
   return (lowering_.accumulate && !lowering_.fresh_gradients) || !first;
@@ -170,10 +175,17 @@ ValueId Builder::norm_add(ValueId residual, ValueId branch, ValueId weight, floa
   return out;
 }
 
-ValueId Builder::linear(ValueId x, ValueId weight, std::string_view name) {
+ValueId Builder::linear(ValueId x, ValueId weight, std::string_view name, ValueId bias) {
   const ValueId y = w_.activation(name, {w_.shape(x)[0], w_.shape(weight)[0]});
-  w_.append(ops::Linear<ValueId>{x, weight, y, w_.product_workspace(), w_.lowering().products}, Phase::forward,
+  w_.append(ops::Linear<ValueId>{x, weight, y, w_.product_workspace(), w_.lowering().products, bias}, Phase::forward,
             std::string(name));
+  return y;
+}
+
+ValueId Builder::grouped_linear(ValueId x, ValueId weight, ValueId offsets, std::string_view name) {
+  const ValueId y = w_.activation(name, {w_.shape(x)[0], w_.shape(weight)[1]});
+  w_.append(ops::GroupedLinear<ValueId>{x, weight, offsets, y, w_.product_workspace(), w_.lowering().products},
+            Phase::forward, std::string(name));
   return y;
 }
 
@@ -267,7 +279,7 @@ void Builder::lm_loss(ValueId x, ValueId weight, ValueId targets, LossValues los
                           .logits = logits,
                           .dx = {},
                           .dweight = {}};
-  op.accumulate_loss = w_.lowering().accumulate;
+  op.accumulate_loss = w_.claim_sum(loss.loss_sum);
   op.workspace = w_.product_workspace();
   op.how = w_.lowering().products;
   op.stored = w_.lowering().compute;
@@ -278,8 +290,6 @@ void Builder::lm_loss(ValueId x, ValueId weight, ValueId targets, LossValues los
   }
   if (w_.lowering().training) {
     op.dx = w_.activation("final norm gradient", w_.shape(x));
-    REDLINE_CHECK(!w_.gradient_of(x).present(), "{} has a loss already", w_.at(x).full_name());
-    w_.hold(x, op.dx);
     op.dweight = w_.gradient_of_parameter(weight);
     op.accumulate_weight = w_.claim(weight);
   }

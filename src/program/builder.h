@@ -80,6 +80,8 @@ class Writer {
   ValueId gradient_of_parameter(ValueId parameter) const { return of_parameter_.at(parameter); }
   // Whether this contribution adds to the parameter's gradient; from now on all do.
   bool claim(ValueId parameter);
+  // The same of a sum that losses add to.
+  bool claim_sum(ValueId sum);
 
   // Activations: the gradient of a value so far, while the backward pass is written. Several values may hold one
   // buffer, as both addends of a residual sum do. Then only its last holder may add to it.
@@ -96,7 +98,7 @@ class Writer {
   std::map<ValueId, ValueId> of_parameter_;  // persistent
   std::map<ValueId, ValueId> of_activation_;
   std::map<ValueId, int> holders_;  // of a gradient's buffer
-  std::set<ValueId> claimed_;       // parameters whose gradient this program has written
+  std::set<ValueId> claimed_;       // parameters whose gradient this program has written, and sums of losses
   std::int32_t pairs_ = 0;
   std::map<ValueId, ValueId> latest_;  // owners, and the name under which their bytes were last written
   std::set<ValueId> read_;             // owners that a forward node has read
@@ -151,12 +153,15 @@ class Builder {
   ValueId embed(ValueId tokens, ValueId weight, std::int64_t padding = ops::kNoPadding);
   AddNormValues add_norm(ValueId residual, ValueId branch, ValueId weight, float eps, std::string_view name);
   ValueId norm_add(ValueId residual, ValueId branch, ValueId weight, float eps, std::string_view name);
-  ValueId linear(ValueId x, ValueId weight, std::string_view name);
+  ValueId linear(ValueId x, ValueId weight, std::string_view name, ValueId bias = kAbsent);
+  // Rows of x in groups, each times its own weight (ops/grouped.h).
+  ValueId grouped_linear(ValueId x, ValueId weight, ValueId offsets, std::string_view name);
   ValueId rope_qk_norm(ValueId qkv, const RopeValues& rope, ops::HeadLayout layout, float eps, ops::NormOver over);
   ValueId attention(ValueId qkv, const BatchValues& batch, std::size_t layer, ops::HeadLayout layout);
   ValueId swiglu(ValueId gate_up);
   ValueId pick_rows(ValueId rows, ValueId x, std::string_view name);  // x[rows[i]], which is what an embedding does
   ValueId dropout(ValueId x, float p, std::string_view name);         // x itself when nothing is to be dropped
+  // A program may have several: gradients of what they share add up, and so do losses with one sum.
   void lm_loss(ValueId x, ValueId weight, ValueId targets, LossValues loss);
   void copy_logits(ValueId x, ValueId weight, ValueId logits);  // the whole logits, into a persistent output
 

@@ -87,7 +87,9 @@ class Fp8Pass {
  private:
   void look_at(std::size_t i, const ops::Linear<ValueId>& op) {
     const Fp8Linear* const linear = find(op.weight);
-    if (linear && linear->output) products_.push_back({i, linear, want(i, op.x, linear->x, DType::e4m3, true), {}});
+    if (!linear || !linear->output) return;
+    REDLINE_CHECK(!op.bias.present(), "{} has a bias, which products in eight bits do not add", nodes_[i].full_name());
+    products_.push_back({i, linear, want(i, op.x, linear->x, DType::e4m3, true), {}});
   }
   void look_at(std::size_t i, const ops::LinearInputGrad<ValueId>& op) {
     const Fp8Linear* const linear = find(op.weight);

@@ -11,6 +11,7 @@
 #include "ops/dropout.h"
 #include "ops/embed.h"
 #include "ops/fp8.h"
+#include "ops/grouped.h"
 #include "ops/linear.h"
 #include "ops/lm_loss.h"
 #include "ops/orthogonalize.h"
@@ -27,7 +28,8 @@ template <class T>
 using OpOver =
     std::variant<ops::Embed<T>, ops::EmbedGrad<T>, ops::SortTokens<T>, ops::DocumentTiles<T>, ops::Add<T>,
                  ops::AddNorm<T>, ops::AddNormGrad<T>, ops::NormAdd<T>, ops::Linear<T>, ops::LinearInputGrad<T>,
-                 ops::LinearWeightGrad<T>, ops::RopeQkNorm<T>, ops::RopeQkNormGrad<T>, ops::Attention<T>,
+                 ops::LinearWeightGrad<T>, ops::BiasGrad<T>, ops::GroupedLinear<T>, ops::GroupedLinearInputGrad<T>,
+                 ops::GroupedLinearWeightGrad<T>, ops::RopeQkNorm<T>, ops::RopeQkNormGrad<T>, ops::Attention<T>,
                  ops::AttentionGrad<T>, ops::SwiGlu<T>, ops::SwiGluGrad<T>, ops::LmLoss<T>, ops::Dropout<T>,
                  ops::CacheStore<T>, ops::AttentionCached<T>, ops::Quantize<T>, ops::QuantizeWeight<T>,
                  ops::BoundScale<T>, ops::MoveScales<T>, ops::Fp8Product<T>, optim::SumSquares<T>, optim::GradNorm<T>,

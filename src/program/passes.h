@@ -61,7 +61,7 @@ void products_in_fp8(Writer& writer, Fp8Linears& linears);
 
 enum class Recompute : std::uint8_t {
   none,
-  mlp,    // the product before SwiGLU and SwiGLU itself: the two largest values of a layer
+  mlp,    // the product before SwiGLU and SwiGLU itself, or whatever ops say is the widest (ops/how.h)
   block,  // all of a layer but the residual stream that enters it
 };
 

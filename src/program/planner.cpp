@@ -145,9 +145,19 @@ ModelFlops model_flops(const Program& program) {
   for (const Node& node : program.nodes) {
     if (node.phase == Phase::recompute || node.phase == Phase::update) continue;
     f.per_slot_products += node.cost.flops;
-    f.per_pair += node.cost.flops_per_pair;
+    if (node.cost.flops_per_pair > 0) f.per_pair[node.cost.window] += node.cost.flops_per_pair;
   }
   return f;
+}
+
+double ModelFlops::operator()(double fill, const PairsWithin& pairs) const {
+  double flops = per_slot_products * fill;
+  for (const auto& [window, each] : per_pair) flops += each * pairs(window);
+  return flops;
+}
+
+PairsWithin pairs_of_rows(double rows, double seq_len) {
+  return [=](std::int64_t window) { return rows * kept_pairs(seq_len, window); };
 }
 
 }  // namespace redline::program

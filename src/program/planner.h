@@ -2,6 +2,9 @@
 // arena, and values that do not live at the same time share memory.
 #pragma once
 
+#include <functional>
+#include <map>
+
 #include "program/program_set.h"
 
 namespace redline::program {
@@ -21,12 +24,17 @@ std::vector<Lifetime> lifetimes(const ProgramSet& set, const Program& program);
 // The transient values that are alive at the peak node of a planned set.
 std::vector<ValueId> alive_at_peak(const ProgramSet& set);
 
-// FLOPs of a set of nodes for a batch in which `fill` of the token slots are real and the mask keeps `score_pairs`.
-// Padding does not count; neither do products that are made again, nor those of the update.
+// The (query, key) pairs of a batch that a mask of some window keeps. Layers may have different ones.
+using PairsWithin = std::function<double(std::int64_t window)>;
+// Those of full rows, each one document.
+PairsWithin pairs_of_rows(double rows, double seq_len);
+
+// FLOPs of a set of nodes for a batch in which `fill` of the token slots are real. Padding does not count; neither do
+// products that are made again, nor those of the update.
 struct ModelFlops {
-  double per_slot_products = 0;  // products of all token slots, padding or not: multiply by the fill
-  double per_pair = 0;           // attention
-  double operator()(double fill, double score_pairs) const { return per_slot_products * fill + per_pair * score_pairs; }
+  double per_slot_products = 0;             // products of all token slots, padding or not: multiply by the fill
+  std::map<std::int64_t, double> per_pair;  // attention, by window
+  double operator()(double fill, const PairsWithin& pairs) const;
 };
 ModelFlops model_flops(const Program& program);
 

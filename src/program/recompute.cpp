@@ -17,12 +17,10 @@ class Layer {
   void add_forward(const Node& node) {
     REDLINE_CHECK(node.when == When::now, "{} is one of a pair: it cannot be made again", node.full_name());
     forward_.push_back(node);
-    const auto* const cast = std::get_if<ops::Quantize<ValueId>>(&node.op);  // of its result, in eight bits
-    const bool swiglu =
-        std::holds_alternative<ops::SwiGlu<ValueId>>(node.op) || (cast && around_swiglu_.contains(set_.owner(cast->x)));
+    const bool widest = std::visit([&](const auto& op) { return is_widest(op); }, node.op);
     each_operand(node.op, [&](std::string_view, ValueId id, Access access) {
       if (access == Access::write) made_here_.insert(set_.owner(id));
-      if (swiglu) around_swiglu_.insert(set_.owner(id));
+      if (widest) widest_.insert(set_.owner(id));
     });
   }
   void add_backward(const Node& node) { need_operands(node); }
@@ -31,8 +29,8 @@ class Layer {
   std::vector<Node> again() {
     std::vector<Node> nodes;
     for (std::size_t i = forward_.size(); i-- > 0;) {  // from the last: what a copy reads is needed as well
-      if (!writes_one_of(forward_[i], needed_)) continue;
-      if (what_ == Recompute::mlp && !writes_one_of(forward_[i], around_swiglu_)) continue;
+      if (again_of(forward_[i].op) == ops::Again::never || !writes_one_of(forward_[i], needed_)) continue;
+      if (what_ == Recompute::mlp && !writes_one_of(forward_[i], widest_)) continue;
       nodes.push_back(from_kept_sum(forward_[i]));
       need_operands(nodes.back());
     }
@@ -73,13 +71,24 @@ class Layer {
     return writes;
   }
 
-  // Where the residual stream enters a layer as a sum, the sum is what is kept, so that neither addend has to be: its
-  // norm is taken again of the sum as it was stored.
+  template <class MadeBy>
+  bool is_widest(const MadeBy& op) const {
+    constexpr ops::Again kAgain = ops::again_of<MadeBy>();
+    if constexpr (kAgain == ops::Again::as_its_input) return widest_.contains(set_.owner(op.x));
+    return kAgain == ops::Again::widest;
+  }
+  static ops::Again again_of(const Op& op) {
+    return std::visit([]<class MadeBy>(const MadeBy&) { return ops::again_of<MadeBy>(); }, op);
+  }
+
+  // Where the residual stream enters a layer as a sum, the sum is what is kept, so that neither addend has to be.
   Node from_kept_sum(Node node) const {
-    auto* norm = std::get_if<ops::AddNorm<ValueId>>(&node.op);
-    if (!norm || !norm->branch.present() || made_here_.contains(set_.owner(norm->branch))) return node;
-    norm->residual_in = norm->residual_out;
-    norm->branch = norm->residual_out = kAbsent;
+    std::visit(
+        [&](auto& op) {
+          if constexpr (requires { op.from_sum(); })
+            if (op.addend().present() && !made_here_.contains(set_.owner(op.addend()))) op = op.from_sum();
+        },
+        node.op);
     return node;
   }
 
@@ -105,8 +114,8 @@ class Layer {
   ProgramSet& set_;
   Recompute what_;
   std::vector<Node> forward_;
-  std::set<ValueId> made_here_, around_swiglu_, needed_;  // owners of bytes
-  std::map<ValueId, ValueId> copies_;                     // of what is made again
+  std::set<ValueId> made_here_, widest_, needed_;  // owners of bytes
+  std::map<ValueId, ValueId> copies_;              // of what is made again
 };
 
 }  // namespace

@@ -335,11 +335,34 @@ TEST(Flops, NodesAddUpToTheClosedFormForEveryPreset) {
     const double pairs = 2 * t * (t + 1) / 2;
     const double attention = 12.0 * static_cast<double>(m.layers * m.heads * m.head_dim);
     const double closed = 6 * matmul_parameters * tokens + attention * pairs;
-    EXPECT_NEAR(model_flops(lowered, shape, tokens, pairs) / closed, 1.0, 1e-12) << preset;
+    const auto all_kept = program::pairs_of_rows(2, t);
+    EXPECT_NEAR(model_flops(lowered, shape, tokens, all_kept) / closed, 1.0, 1e-12) << preset;
     const double palm = 6 * matmul_parameters * tokens + attention * t * tokens;
-    EXPECT_NEAR(model_flops(lowered, shape, tokens, tokens * t) / palm, 1.0, 1e-12) << preset;
+    const auto no_mask = [&](std::int64_t) { return tokens * t; };
+    EXPECT_NEAR(model_flops(lowered, shape, tokens, no_mask) / palm, 1.0, 1e-12) << preset;
     EXPECT_EQ(program::check_plan(lowered.set), std::vector<std::string>{}) << preset;
   }
+}
+
+// Every node has the pairs of its own window: with one of 5 tokens in one layer, that layer alone does less.
+TEST(Flops, AttentionCountsThePairsOfItsOwnWindow) {
+  const config::Model m = tiny_model("llama");
+  LoweredModel lowered = lower(m, {.batch = kTinyShape, .accumulate = false});
+  const data::Batch batch = tiny_batch(m.vocab);  // documents of 13, 1, 20 and 2 tokens
+  const auto pairs = [&](std::int64_t window) { return batch.pairs_within(window); };
+  EXPECT_EQ(pairs(kNoWindow), 13 * 7 + 1 + 20 * 21 / 2 + 3);
+  EXPECT_EQ(pairs(5), (15 + 8 * 5) + 1 + (15 + 15 * 5) + 3);
+  EXPECT_EQ(pairs(64), pairs(kNoWindow));
+  const double whole = model_flops(lowered, kTinyShape, 36, pairs);
+  double per_pair = 0;
+  for (program::Program& p : lowered.set.programs)
+    for (program::Node& node : p.nodes)
+      if (p.name == kFirst && node.place.layer == 1 && node.cost.flops_per_pair > 0) {
+        node.cost.window = 5;
+        per_pair += node.cost.flops_per_pair;
+      }
+  EXPECT_GT(per_pair, 0);
+  EXPECT_DOUBLE_EQ(whole - model_flops(lowered, kTinyShape, 36, pairs), per_pair * (pairs(kNoWindow) - pairs(5)));
 }
 
 LoweringOptions masked_options() {

@@ -43,7 +43,7 @@ TEST(Flops, OfPackedDocumentsAreTheClosedFormForEveryPreset) {
       const ClosedForm f(c.model);
       const double closed = (f.projections + f.mlp + f.head) * tokens + f.per_pair * pairs;
       const double nodes = model::model_flops(lowered, options.batch, static_cast<double>(batch.real_tokens),
-                                              static_cast<double>(batch.score_pairs));
+                                              [&](std::int64_t window) { return batch.pairs_within(window); });
       EXPECT_NEAR(nodes / closed, 1, 1e-12) << file.name << ", recompute " << recompute;
     }
   }

@@ -157,13 +157,6 @@ TEST_F(Passes, AValueWhoseMemoryIsAnothersByNowIsRefused) {
   EXPECT_THROW(linear(x, "b"), MachineError);
 }
 
-TEST_F(Passes, ASecondLossOfTheSameValueIsRefused) {
-  begin();
-  const ValueId x = b.embed(tokens, embedding);
-  b.lm_loss(x, head, targets, {losses, loss_sum});
-  EXPECT_THROW(b.lm_loss(x, head, targets, {losses, loss_sum}), MachineError);
-}
-
 TEST_F(Passes, GradientsStandWhereTheirForwardNodesStand) {
   declare({"one"});
   begin();
@@ -179,6 +172,66 @@ TEST_F(Passes, GradientsStandWhereTheirForwardNodesStand) {
     EXPECT_EQ(node.full_name().starts_with("layer 7/"), product) << node.name;
     EXPECT_EQ(node.place.part == Part::mlp, product) << node.name;
   }
+}
+
+// Each loss begins a way back of its own, and where they meet gradients add up: a loss above and one below a product.
+TEST_F(Passes, TwoLossesOneAboveTheOther) {
+  declare({"one", "two"});
+  const ValueId other = matrix("other head", kVocab),
+                losses2 = b.declare("more losses", {kTokens}, DType::f32, Role::output);
+  begin();
+  const ValueId x = linear(b.embed(tokens, embedding), "one");
+  b.lm_loss(x, other, targets, {losses2, loss_sum});
+  end(linear(x, "two"), head);
+  EXPECT_EQ(count("add"), 1);
+  expect_true_gradients();
+}
+
+// The same value has two losses, with one head, whose gradient both add to.
+TEST_F(Passes, TwoLossesOfOneValue) {
+  declare({"one"});
+  const ValueId losses2 = b.declare("more losses", {kTokens}, DType::f32, Role::output);
+  begin();
+  const ValueId x = linear(b.embed(tokens, embedding), "one");
+  b.lm_loss(x, head, targets, {losses2, loss_sum});
+  end(x, head);
+  EXPECT_EQ(count("add"), 1);
+  expect_true_gradients();
+}
+
+// A loss that stands before the last reader of its input, on a branch that ends in it.
+TEST_F(Passes, ALossOnABranchOfItsOwn) {
+  declare({"one", "side"});
+  const ValueId losses2 = b.declare("more losses", {kTokens}, DType::f32, Role::output), norm = vector("norm");
+  begin();
+  const ValueId x = b.embed(tokens, embedding);
+  b.lm_loss(linear(x, "side"), head, targets, {losses2, loss_sum});
+  end(b.add_norm(x, linear(x, "one"), norm, kEps, "join").y, head);
+  expect_true_gradients();
+}
+
+TEST_F(Passes, ALinearWithABias) {
+  declare({"one", "two"});
+  const ValueId bias = vector("bias");
+  begin();
+  const ValueId x = b.linear(b.embed(tokens, embedding), weights.at("one"), "one", bias);
+  end(b.linear(x, weights.at("two"), "two", bias), head);  // read twice: the second gradient adds
+  EXPECT_EQ(count("bias_grad"), 2);
+  expect_true_gradients();
+}
+
+// Rows by offsets in device memory: a group without rows, and two rows of no group. Its input has another reader.
+TEST_F(Passes, AGroupedLinear) {
+  declare({"one"});
+  const ValueId experts = parameter("experts", {3, kHidden, kHidden}), norm = vector("norm");
+  const ValueId offsets = integers("offsets", {0, 4, 4, kTokens - 2});
+  begin();
+  const ValueId x = linear(b.embed(tokens, embedding), "one");
+  end(b.add_norm(x, b.grouped_linear(x, experts, offsets, "experts"), norm, kEps, "join").y, head);
+  expect_true_gradients();
+  // The same program over other groups: nothing but the offsets changes.
+  inputs[0].second = {0, 1, kTokens, kTokens};
+  expect_true_gradients();
 }
 
 }  // namespace

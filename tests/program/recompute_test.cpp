@@ -104,5 +104,41 @@ TEST(Recompute, IsNoWorkOfTheModelAndSavesMemory) {
   EXPECT_GT(again, 0);
 }
 
+// A loss within a layer adds to its sum and to its head's gradient: it never runs again, and what it made is kept.
+TEST(Recompute, ALossInALayerRunsOnce) {
+  struct WithLosses : SmallProgram {
+    explicit WithLosses(Recompute recompute) {
+      const ValueId embedding = matrix("embedding", kVocab), head = matrix("head", kVocab);
+      const ValueId wide = matrix("wide", 2 * kHidden), norm = vector("norm");
+      const ValueId more = b.declare("more losses", {kTokens}, DType::f32, Role::output);
+      begin(recompute);
+      b.at(Part::embedding);
+      ValueId x = b.embed(tokens, embedding);
+      for (std::size_t i = 0; i < kLayers; ++i) {
+        b.at(Part::mlp, i);
+        const ValueId y = b.add_norm(x, kAbsent, norm, kEps, "norm").y;
+        b.lm_loss(y, head, targets, {more, loss_sum});
+        x = b.swiglu(b.linear(y, wide, "wide"));
+      }
+      b.at(Part::head);
+      end(x, head);
+    }
+  };
+  WithLosses kept(Recompute::none);
+  kept.bind();
+  const std::vector<float> gradients = kept.gradients();
+  const double sum = kept.run();
+  for (const Recompute recompute : {Recompute::mlp, Recompute::block}) {
+    WithLosses again(recompute);
+    ASSERT_EQ(check_plan(again.set), std::vector<std::string>{});
+    again.bind();
+    EXPECT_EQ(again.gradients(), gradients);
+    EXPECT_EQ(again.run(), sum);
+    std::size_t losses = 0;
+    for (const Node& node : again.set.programs[0].nodes) losses += name_of(node.op) == "lm_loss";
+    EXPECT_EQ(losses, kLayers + 1);
+  }
+}
+
 }  // namespace
 }  // namespace redline::program

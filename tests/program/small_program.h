@@ -42,6 +42,11 @@ class SmallProgram {
     return parameter(name, {rows, columns});
   }
   ValueId vector(const std::string& name) { return parameter(name, {kHidden}); }
+  ValueId integers(const std::string& name, std::vector<std::int32_t> values) {
+    const ValueId id = b.declare(name, {std::ssize(values)}, DType::i32, Role::input);
+    inputs.emplace_back(id, std::move(values));
+    return id;
+  }
 
   void begin(Recompute recompute = Recompute::none) {
     b.begin("step", {.training = true, .loss_chunk = 5, .recompute = recompute});
@@ -66,6 +71,7 @@ class SmallProgram {
       executor->tensor(tokens).i32()[i] = static_cast<std::int32_t>(i * 5 % kVocab);
       executor->tensor(targets).i32()[i] = static_cast<std::int32_t>((i * 3 + 1) % kVocab);
     }
+    for (const auto& [id, values] : inputs) executor->write(id, values);
     executor->poison_transients();
   }
   double run() {
@@ -114,6 +120,7 @@ class SmallProgram {
   Builder b;
   ValueId tokens, targets, losses, loss_sum;
   std::vector<std::pair<ValueId, ValueId>> parameters;  // and their gradients
+  std::vector<std::pair<ValueId, std::vector<std::int32_t>>> inputs;
   device::CpuDevice device{1};
   std::unique_ptr<Executor> executor;
 };

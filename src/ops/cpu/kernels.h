@@ -8,6 +8,7 @@
 #include "ops/dropout.h"
 #include "ops/embed.h"
 #include "ops/fp8.h"
+#include "ops/grouped.h"
 #include "ops/linear.h"
 #include "ops/lm_loss.h"
 #include "ops/orthogonalize.h"
@@ -27,6 +28,10 @@ void run(const NormAdd<Tensor>& op, ThreadPool& pool);
 void run(const Linear<Tensor>& op, ThreadPool& pool);
 void run(const LinearInputGrad<Tensor>& op, ThreadPool& pool);
 void run(const LinearWeightGrad<Tensor>& op, ThreadPool& pool);
+void run(const BiasGrad<Tensor>& op, ThreadPool& pool);
+void run(const GroupedLinear<Tensor>& op, ThreadPool& pool);
+void run(const GroupedLinearInputGrad<Tensor>& op, ThreadPool& pool);
+void run(const GroupedLinearWeightGrad<Tensor>& op, ThreadPool& pool);
 void run(const Orthogonalize<Tensor>& op, ThreadPool& pool);
 void run(const RopeQkNorm<Tensor>& op, ThreadPool& pool);
 void run(const RopeQkNormGrad<Tensor>& op, ThreadPool& pool);

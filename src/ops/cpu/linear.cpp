@@ -1,5 +1,5 @@
-// Linear layers: three products over the same weight, y = x W^T, dx = dy W, dW (+)= dy^T x. All row-major as stored;
-// the work is gemm's, but for the few rows of a decoding step.
+// Linear layers: three products over the same weight, y = x W^T + b, dx = dy W, dW (+)= dy^T x. All row-major as
+// stored; the work is gemm's, but for the few rows of a decoding step.
 #include <algorithm>
 
 #include "ops/cpu/gemm.h"
@@ -48,11 +48,38 @@ void multiply_few_rows(const Linear<Tensor>& op, ThreadPool& pool) {
   });
 }
 
+void add_bias(const Linear<Tensor>& op, ThreadPool& pool) {
+  const std::int64_t m = op.y.columns();
+  for_rows(pool, op.y.rows(), m, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i)
+      for (std::int64_t j = 0; j < m; ++j) op.y.f32()[i * m + j] += op.bias.f32()[j];
+  });
+}
+
 }  // namespace
 
 void run(const Linear<Tensor>& op, ThreadPool& pool) {
-  if (op.x.rows() <= kFewRows) return multiply_few_rows(op, pool);
-  gemm(product(matrix(op.x), turned(matrix(op.weight)), op.y.f32(), op.y.columns()), pool);
+  if (op.x.rows() <= kFewRows)
+    multiply_few_rows(op, pool);
+  else
+    gemm(product(matrix(op.x), turned(matrix(op.weight)), op.y.f32(), op.y.columns()), pool);
+  if (op.bias.present()) add_bias(op, pool);
+}
+
+// Columns are shared out, and each is summed from the first row to the last.
+void run(const BiasGrad<Tensor>& op, ThreadPool& pool) {
+  constexpr std::int64_t kColumns = 64;
+  const std::int64_t n = op.dy.rows(), m = op.dy.columns();
+  run_tasks(pool, (m + kColumns - 1) / kColumns, [&](std::int64_t block) {
+    const std::int64_t begin = block * kColumns, width = std::min(kColumns, m - begin);
+    double sums[kColumns] = {};
+    for (std::int64_t i = 0; i < n; ++i)
+      for (std::int64_t j = 0; j < width; ++j) sums[j] += static_cast<double>(op.dy.f32()[i * m + begin + j]);
+    for (std::int64_t j = 0; j < width; ++j) {
+      float& to = op.dbias.f32()[begin + j];
+      to = (op.accumulate ? to : 0.0f) + static_cast<float>(sums[j]);
+    }
+  });
 }
 
 void run(const LinearInputGrad<Tensor>& op, ThreadPool& pool) {

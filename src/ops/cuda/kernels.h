@@ -9,6 +9,7 @@
 #include "ops/dropout.h"
 #include "ops/embed.h"
 #include "ops/fp8.h"
+#include "ops/grouped.h"
 #include "ops/linear.h"
 #include "ops/lm_loss.h"
 #include "ops/orthogonalize.h"
@@ -30,6 +31,10 @@ void run(const NormAdd<Tensor>& op, const Launch& launch);
 void run(const Linear<Tensor>& op, const Launch& launch);
 void run(const LinearInputGrad<Tensor>& op, const Launch& launch);
 void run(const LinearWeightGrad<Tensor>& op, const Launch& launch);
+void run(const BiasGrad<Tensor>& op, const Launch& launch);
+void run(const GroupedLinear<Tensor>& op, const Launch& launch);
+void run(const GroupedLinearInputGrad<Tensor>& op, const Launch& launch);
+void run(const GroupedLinearWeightGrad<Tensor>& op, const Launch& launch);
 void run(const Orthogonalize<Tensor>& op, const Launch& launch);
 void run(const RopeQkNorm<Tensor>& op, const Launch& launch);
 void run(const RopeQkNormGrad<Tensor>& op, const Launch& launch);

@@ -65,6 +65,12 @@ Gemm scaled(Gemm g, const Tensor& a_scale, const Tensor& b_scale, bool accumulat
   return g;
 }
 
+// What no kernel of a card computes yet. No model asks for it.
+template <class Op>
+[[noreturn]] void refuse(const Op&) {
+  fail_machine("{}: there is no kernel for a card yet, only the CPU's", Op::kName);
+}
+
 }  // namespace
 
 Gemm product(const Linear<Tensor>& op) { return for_node(op, output(matrix(op.x), matrix(op.weight), matrix(op.y))); }
@@ -113,7 +119,15 @@ HeadProducts head_products(const LmLoss<Tensor>& op, std::int64_t first) {
   return products;
 }
 
-void run(const Linear<Tensor>& op, const Launch& launch) { gemm(product(op), launch); }
+void run(const BiasGrad<Tensor>& op, const Launch&) { refuse(op); }
+void run(const GroupedLinear<Tensor>& op, const Launch&) { refuse(op); }
+void run(const GroupedLinearInputGrad<Tensor>& op, const Launch&) { refuse(op); }
+void run(const GroupedLinearWeightGrad<Tensor>& op, const Launch&) { refuse(op); }
+
+void run(const Linear<Tensor>& op, const Launch& launch) {
+  REDLINE_CHECK(!op.bias.present(), "a linear with a bias has no kernel for a card yet");
+  gemm(product(op), launch);
+}
 void run(const LinearInputGrad<Tensor>& op, const Launch& launch) { gemm(product(op), launch); }
 void run(const LinearWeightGrad<Tensor>& op, const Launch& launch) { gemm(product(op), launch); }
 void run(const Fp8Product<Tensor>& op, const Launch& launch) { gemm(product(op), launch); }
