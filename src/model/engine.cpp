@@ -183,6 +183,7 @@ void Engine::set_step(std::uint64_t step, double lr, const StepCounts& counts, s
                         .average = average_share_,
                         .momentum = static_cast<float>(optim::muon_momentum(o, static_cast<std::int64_t>(step)))};
   executor_->write(lowered_.step_state, &state, sizeof state);
+  executor_->at_step(step);
 }
 
 void Engine::run_timed(std::string_view program, program::NodeTimer* timer, const StopFlag* stop,

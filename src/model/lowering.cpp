@@ -371,6 +371,7 @@ class Lower {
     fp8_.append_update(b_, m_, m_.update_result);
     if (norms != Norms::none) norms_after_update(b_, m_, before);
     end();
+    m_.set.split_by_step();
   }
 
   // Programs that run at few steps. They take no memory that the others do not: the weights before an update lie where
@@ -391,7 +392,7 @@ class Lower {
       program::plan_memory(m_.set);
       m_.norms.has_updates = norms == Norms::all;
       if (norms != Norms::all || m_.set.memory.total - m_.set.memory.persistent <= arena) break;
-      m_.set.programs.pop_back();
+      std::erase_if(m_.set.programs, [](const program::Program& p) { return p.name == kUpdateWithNorms; });
     }
   }
 
@@ -520,7 +521,8 @@ ValueId LoweredModel::view(Builder& b, std::string_view array, const Range& rang
     if (a.name != array || range.begin < a.range.begin || range.end > a.range.end) continue;
     REDLINE_CHECK(a.cuts_no_block(range), "elements {} to {} of {} cut a block", range.begin, range.end, a.name);
     const auto element = static_cast<std::int64_t>(size_of(a.dtype));
-    return b.view(state_values[i], a.name, {a.elements_of(range)}, a.first_of(range, a.range) * element);
+    const Shape shape = a.shape.rank() > 0 ? a.shape : Shape{a.elements_of(range)};
+    return b.view(state_values[i], a.name, shape, a.first_of(range, a.range) * element);
   }
   REDLINE_CHECK(row(array) == state.size(), "{} have no elements {} to {}", array, range.begin, range.end);
   return program::kAbsent;

@@ -31,7 +31,10 @@ std::vector<StateTensor> tensors_of(const optim::StateTable& table, const FlatLa
       tensors.push_back({a.stored_as, {a.elements()}, row, 0, independent ? a.elements() : 0, a.dtype});
     } else if (!a.by_parameter()) {
       REDLINE_CHECK(a.cuts_no_block(mine), "{} are cut within a block of {}", a.name, a.block);
-      StateTensor& t = tensors.emplace_back(StateTensor{a.stored_as, {a.all_elements()}, row, 0, 0, a.dtype});
+      std::vector<std::int64_t> shape = {a.all_elements()};
+      if (a.shape.rank() > 0) shape.clear();
+      for (int i = 0; i < a.shape.rank(); ++i) shape.push_back(a.shape[i]);
+      StateTensor& t = tensors.emplace_back(StateTensor{a.stored_as, std::move(shape), row, 0, 0, a.dtype});
       if (mine.elements() <= 0) continue;
       t.first = a.first_of(mine, a.range);
       t.elements = a.elements_of(mine);
@@ -87,6 +90,9 @@ std::vector<StateTensor> tensors_to_write(const optim::StateTable& table, const 
   const auto own = [&](const optim::StateArray& a) -> Range {
     if (a.shared.elements() > 0) return a.range;
     const Range part = owned_part(Shards{layout.total, ranks}, rank, a.range.begin, a.range.end);
+    // What is about a range as a whole belongs to whom the range's first element does.
+    if (a.shape.rank() > 0)
+      return !part.empty() && part.begin == a.range.begin ? a.range : Range{a.range.begin, a.range.begin};
     // A block belongs to whom its first element does.
     const auto whole_blocks = [&](std::int64_t at) {
       if (at == a.range.begin || a.begins_block(at)) return at;

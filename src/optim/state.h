@@ -9,6 +9,7 @@
 
 #include "base/dtype.h"
 #include "base/shards.h"
+#include "base/tensor.h"
 
 namespace redline::optim {
 
@@ -26,6 +27,9 @@ struct StateArray {
   // Elements of parameters for each of its own: 256 for scales of 8-bit moments. Blocks begin at multiples of it in the
   // flat layout, counted from `origin`; the range may begin and end within a block.
   std::int64_t block = 1, origin = 0;
+  // Or one tensor of this shape about all parameters of its range together, [rows, rows] of a matrix or one number: a
+  // rank has all of the range, and all of it, or nothing (Optimizer::whole).
+  Shape shape = {};
   std::int64_t independent = 0;  // elements of an array that belongs to no parameter
   std::string file = {};         // of a checkpoint; empty: it is not saved
   // In that file: the prefix of the parameters' names. An array whose elements are not theirs one by one is one tensor
@@ -36,18 +40,22 @@ struct StateArray {
   StateKind kind = StateKind::usual;
 
   Range all() const { return shared.elements() > 0 ? shared : range; }
-  bool by_parameter() const { return all().elements() > 0 && block == 1; }
+  bool by_parameter() const { return all().elements() > 0 && block == 1 && shape.rank() == 0; }
   std::int64_t elements() const { return elements_of(range); }
   std::int64_t all_elements() const { return elements_of(all()); }  // of all ranks
   std::int64_t elements_of(Range part) const {
     if (all().elements() == 0) return independent;
+    if (shape.rank() > 0) return part.elements() > 0 ? shape.elements() : 0;
     return part.elements() > 0 ? (part.end - origin + block - 1) / block - block_of(part.begin) : 0;
   }
   // The index of the first element for `part`, counted from the first element for `from`. A part begins within a block
   // only where the range of all ranks does.
-  std::int64_t first_of(Range part, Range from) const { return block_of(part.begin) - block_of(from.begin); }
+  std::int64_t first_of(Range part, Range from) const {
+    return shape.rank() > 0 ? 0 : block_of(part.begin) - block_of(from.begin);
+  }
   bool cuts_no_block(Range part) const {
     const Range whole = all();
+    if (shape.rank() > 0) return part.elements() <= 0 || part == whole;
     return part.elements() <= 0 || ((begins_block(part.begin) || part.begin == whole.begin) &&
                                     (begins_block(part.end) || part.end == whole.end));
   }

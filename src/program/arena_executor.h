@@ -18,6 +18,7 @@ class ArenaExecutor : public Executor {
   void count(ValueId copy) final;
   std::vector<ops::Fp8Count> counted() final;
   void expect(ops::Documents documents) final { documents_ = documents; }
+  void at_step(std::uint64_t step) final { step_ = step; }
   Tensor tensor(ValueId id) const final;
   void write(ValueId id, const void* host, std::int64_t bytes) final;
   void write(ValueId id, const void* host, std::int64_t bytes, std::int64_t offset) final;
@@ -44,6 +45,7 @@ class ArenaExecutor : public Executor {
   std::unique_ptr<device::Buffer> arena_;
   std::vector<std::vector<BoundOp>> bound_;  // by program
   ops::Documents documents_ = ops::Documents::packed;
+  std::uint64_t step_ = kAnyStep;
   std::unique_ptr<device::AsyncReadback> readback_;
   std::vector<device::AsyncReadback::Piece> pieces_;
   std::unique_ptr<device::Buffer> counts_;  // from the first count on: room for every value of eight bits

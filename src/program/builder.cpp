@@ -21,11 +21,39 @@ ValueId ProgramSet::add(Value value) {
   return {static_cast<std::int32_t>(values.size()) - 1};
 }
 
-const Program& ProgramSet::find(std::string_view name, ops::Documents documents) const {
-  for (const ops::Documents kind : {documents, ops::Documents::packed})
+const Program& ProgramSet::find(std::string_view name, ops::Documents documents, std::uint64_t step) const {
+  for (const ops::Documents kind : {documents, ops::Documents::packed}) {
+    const Program* found = nullptr;
     for (const Program& p : programs)
-      if (p.name == name && p.documents == kind) return p;
+      if (p.name == name && p.documents == kind && step % static_cast<std::uint64_t>(p.every) == 0)
+        if (!found || found->every < p.every) found = &p;
+    if (found) return *found;
+  }
   fail_machine("ProgramSet::find: no program {}", name);
+}
+
+void ProgramSet::split_by_step() {
+  Program& all = programs.back();
+  for (const Node& node : all.nodes) {
+    REDLINE_CHECK(node.every == 1 || all.every == 1 || node.every == all.every,
+                  "{}: nodes of every {} steps and of every {}", all.name, node.every, all.every);
+    all.every = std::max(all.every, node.every);
+  }
+  if (all.every == 1) return;
+  Program usual = all;
+  usual.every = 1;
+  std::erase_if(usual.nodes, [](const Node& node) { return node.every > 1; });
+  // What a node leaves behind that seldom runs must be state: other steps would find anything there.
+  std::set<ValueId> usually_made;
+  for (const Node& node : usual.nodes)
+    each_operand(node.op, [&](std::string_view operand, ValueId id, Access access) {
+      const ValueId made = owner(id);
+      if (persistent(at(made).role)) return;
+      if (access == Access::write) usually_made.insert(made);
+      REDLINE_CHECK(usually_made.contains(made), "{} of {} is only made every {} steps", operand, node.full_name(),
+                    programs.back().every);
+    });
+  programs.insert(programs.end() - 1, std::move(usual));
 }
 
 ValueId ProgramSet::owner(ValueId id) const {
@@ -63,6 +91,7 @@ void Writer::begin(std::string name, Lowering lowering) {
   lowering_ = lowering;
   pairs_ = 0;
   place_ = {};
+  every_ = 1;
   of_activation_.clear();
   holders_.clear();
   claimed_.clear();
@@ -95,6 +124,7 @@ void Writer::append(Op op, Phase phase, std::string name) {
   if (phase == Phase::backward) name += "/backward";
   const Cost cost = cost_of(op, set_.values);
   program_.nodes.push_back({std::move(op), phase, cost, std::move(name), place_});
+  program_.nodes.back().every = every_;
 }
 
 std::int32_t Writer::start(Op op, Phase phase, std::string name) {
@@ -331,6 +361,7 @@ void Builder::muon(optim::MuonMomentum<ValueId> momentum, ops::Orthogonalize<Val
   w_.append(update, Phase::update, name);
 }
 
+void Builder::custom(ops::Custom<ValueId> op, std::string name) { w_.append(op, Phase::update, std::move(name)); }
 void Builder::refresh(optim::Refresh<ValueId> op) { w_.append(op, Phase::update, "refresh"); }
 void Builder::average(optim::Average<ValueId> op) { w_.append(op, Phase::update, "average"); }
 void Builder::exchange(optim::Exchange<ValueId> op) { w_.append(op, Phase::update, "exchange"); }

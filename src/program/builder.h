@@ -50,6 +50,8 @@ class Writer {
   const Value& at(ValueId id) const { return set_.at(id); }
   const Shape& shape(ValueId id) const { return set_.at(id).shape; }
 
+  void set_every(std::int32_t every) { every_ = every; }
+
   // Sets the place of the values and nodes that follow.
   void set_place(Place place) { place_ = place; }
   const Place& place() const { return place_; }
@@ -95,6 +97,7 @@ class Writer {
   Program program_;
   Lowering lowering_;
   Place place_;
+  std::int32_t every_ = 1;
   std::map<ValueId, ValueId> of_parameter_;  // persistent
   std::map<ValueId, ValueId> of_activation_;
   std::map<ValueId, int> holders_;  // of a gradient's buffer
@@ -149,6 +152,10 @@ class Builder {
   void at(Part part, std::size_t layer) { w_.set_place({part, static_cast<std::int32_t>(layer)}); }
   void at(Part part) { w_.set_place({part}); }
 
+  // The nodes that follow run at steps whose number is a multiple of this; 1: at every step. What they leave to others
+  // must be state.
+  void every(std::int64_t steps) { w_.set_every(static_cast<std::int32_t>(steps)); }
+
   // The ops. Each returns the value(s) it makes.
   ValueId embed(ValueId tokens, ValueId weight, std::int64_t padding = ops::kNoPadding);
   AddNormValues add_norm(ValueId residual, ValueId branch, ValueId weight, float eps, std::string_view name);
@@ -176,6 +183,8 @@ class Builder {
   void muon(optim::MuonMomentum<ValueId> momentum, ops::Orthogonalize<ValueId> orthogonalize,
             optim::Muon<ValueId> update, const std::string& name);
   DType muon_type() const { return w_.lowering().on_card() ? DType::bf16 : DType::f32; }
+  void custom(ops::Custom<ValueId> op, std::string name);
+  ValueId scratch(std::string_view name, Shape shape) { return w_.scratch(name, shape); }
   void refresh(optim::Refresh<ValueId> op);
   void average(optim::Average<ValueId> op);
   void exchange(optim::Exchange<ValueId> op);

@@ -90,7 +90,7 @@ void ArenaExecutor::poison_transients() {
 }
 
 std::size_t ArenaExecutor::index_of(std::string_view program) const {
-  return static_cast<std::size_t>(&set_.find(program, documents_) - set_.programs.data());
+  return static_cast<std::size_t>(&set_.find(program, documents_, step_) - set_.programs.data());
 }
 
 BoundOp ArenaExecutor::bind(const Op& op) const {

@@ -44,6 +44,8 @@ class Executor {
   virtual std::vector<ops::Fp8Count> counted() = 0;
   // Sets the kind of the next batch: runs take the program's variant for it, where there is one.
   virtual void expect(ops::Documents documents) = 0;
+  // Sets the number of the step that is under way: runs take the program's variant for it, where there is one.
+  virtual void at_step(std::uint64_t step) = 0;
   virtual Tensor tensor(ValueId id) const = 0;  // its view in the arena; device memory
 
   virtual void write(ValueId id, const void* host, std::int64_t bytes) = 0;

@@ -8,6 +8,7 @@
 #include "dist/group.h"
 #include "ops/add_norm.h"
 #include "ops/attention.h"
+#include "ops/custom.h"
 #include "ops/dropout.h"
 #include "ops/embed.h"
 #include "ops/fp8.h"
@@ -34,7 +35,7 @@ using OpOver =
                  ops::CacheStore<T>, ops::AttentionCached<T>, ops::Quantize<T>, ops::QuantizeWeight<T>,
                  ops::BoundScale<T>, ops::MoveScales<T>, ops::Fp8Product<T>, optim::SumSquares<T>, optim::GradNorm<T>,
                  optim::AdamW<T>, optim::Refresh<T>, optim::Average<T>, optim::Exchange<T>, optim::TensorSums<T>,
-                 ops::Orthogonalize<T>, optim::MuonMomentum<T>, optim::Muon<T>, dist::AllReduce<T>,
+                 ops::Orthogonalize<T>, optim::MuonMomentum<T>, optim::Muon<T>, ops::Custom<T>, dist::AllReduce<T>,
                  dist::ReduceShards<T>, dist::GatherShards<T>>;
 
 using Op = OpOver<ValueId>;

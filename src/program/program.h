@@ -23,16 +23,18 @@ struct Node {
   Place place = {};
   When when = When::now;
   std::int32_t pair = -1;  // the same number at both ends, no other pair's of the program
+  std::int32_t every = 1;  // it runs at steps whose number is a multiple of this
 
   std::string full_name() const { return place.full(name); }  // "layer 3/attention/backward"
   Node wait() const;                                          // the other end of a pair that this one starts
 };
 
-// A program may have variants for kinds of batches, under one name.
+// A program may have variants under one name: for kinds of batches, and for steps at which more of its nodes run.
 struct Program {
   std::string name;
   std::vector<Node> nodes;
   ops::Documents documents = ops::Documents::packed;
+  std::int32_t every = 1;  // for steps whose number is a multiple of this
 };
 
 // The least work of an op, from the shapes of its operands: the sum over nodes is the step's FLOPs and bytes. Bytes

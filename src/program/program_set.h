@@ -113,6 +113,7 @@ struct MemoryPlan {
 // values of each program overlay those of the others after them.
 struct Node;
 struct Program;
+inline constexpr std::uint64_t kAnyStep = 1;  // a multiple of nothing: no variant is for it
 struct ProgramSet {
   std::vector<Value> values;
   std::vector<Constant> constants;
@@ -130,8 +131,12 @@ struct ProgramSet {
   Value& at(ValueId id) { return values[static_cast<std::size_t>(id.index)]; }
   const Value& at(ValueId id) const { return values[static_cast<std::size_t>(id.index)]; }
   ValueId owner(ValueId id) const;  // the value that owns the bytes of `id`
-  // The variant for a kind of batch; without one of its own, the one for any batch.
-  const Program& find(std::string_view name, ops::Documents documents = ops::Documents::packed) const;
+  // Makes the last program, where some of its nodes run every k-th step, two variants: one without these nodes, and all
+  // of it for steps that are multiples of k.
+  void split_by_step();
+  // The variant for a kind of batch and for a step; without one of its own, the one for any batch, and for any step.
+  const Program& find(std::string_view name, ops::Documents documents = ops::Documents::packed,
+                      std::uint64_t step = kAnyStep) const;
   const Node& node(const NodeAt& at) const;
 };
 

@@ -5,6 +5,7 @@
 #include "base/thread_pool.h"
 #include "ops/add_norm.h"
 #include "ops/attention.h"
+#include "ops/custom.h"
 #include "ops/dropout.h"
 #include "ops/embed.h"
 #include "ops/fp8.h"
@@ -49,5 +50,8 @@ void run(const BoundScale<Tensor>& op, ThreadPool& pool);
 void run(const MoveScales<Tensor>& op, ThreadPool& pool);
 void run(const Fp8Product<Tensor>& op, ThreadPool& pool);
 void run(const CountFp8<Tensor>& op, ThreadPool& pool);
+inline void run(const Custom<Tensor>& op, ThreadPool& pool) {
+  op.kind->run(std::span(op.operands).first(op.kind->operands.size()), pool);
+}
 
 }  // namespace redline::ops::cpu

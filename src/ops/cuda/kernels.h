@@ -6,6 +6,7 @@
 #include "device/cuda/launch.h"
 #include "ops/add_norm.h"
 #include "ops/attention.h"
+#include "ops/custom.h"
 #include "ops/dropout.h"
 #include "ops/embed.h"
 #include "ops/fp8.h"
@@ -52,5 +53,6 @@ void run(const BoundScale<Tensor>& op, const Launch& launch);
 void run(const MoveScales<Tensor>& op, const Launch& launch);
 void run(const Fp8Product<Tensor>& op, const Launch& launch);
 void run(const CountFp8<Tensor>& op, const Launch& launch);
+void run(const Custom<Tensor>& op, const Launch& launch);
 
 }  // namespace redline::ops::cuda

@@ -119,6 +119,7 @@ HeadProducts head_products(const LmLoss<Tensor>& op, std::int64_t first) {
   return products;
 }
 
+void run(const Custom<Tensor>& op, const Launch&) { refuse(op); }
 void run(const BiasGrad<Tensor>& op, const Launch&) { refuse(op); }
 void run(const GroupedLinear<Tensor>& op, const Launch&) { refuse(op); }
 void run(const GroupedLinearInputGrad<Tensor>& op, const Launch&) { refuse(op); }
