@@ -377,7 +377,7 @@ class Lower {
   // Programs that run at few steps. They take no memory that the others do not: the weights before an update lie where
   // activations were, if there is room for all of them.
   void norms() {
-    const std::int64_t arena = m_.set.memory.total - m_.set.memory.persistent;
+    const std::int64_t arena = m_.set.memory.device.total - m_.set.memory.device.persistent;
     declare_norms(b_, m_);
     if (options_.accumulate) {
       const Range local = fsdp() ? m_.own : m_.layout.whole();  // ranks have not added them up yet
@@ -391,7 +391,7 @@ class Lower {
       update(kUpdateWithNorms, norms);
       program::plan_memory(m_.set);
       m_.norms.has_updates = norms == Norms::all;
-      if (norms != Norms::all || m_.set.memory.total - m_.set.memory.persistent <= arena) break;
+      if (norms != Norms::all || m_.set.memory.device.total - m_.set.memory.device.persistent <= arena) break;
       std::erase_if(m_.set.programs, [](const program::Program& p) { return p.name == kUpdateWithNorms; });
     }
   }

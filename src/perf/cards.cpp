@@ -18,10 +18,13 @@ namespace {
 // sparsity alone, half of it stands here. GeForce cards run 16-bit and 8-bit products with fp32 sums at half the rate
 // that is advertised; training needs those sums. Memory is what cudaMemGetInfo calls total.
 //
+// The link with the host is PCIe 5 (55 of 64 GB/s, measured on an H200 with pinned memory; 45 each way where both are
+// busy), PCIe 4 (25 of 32, as others measure), or a GB200's NVLink-C2C (350 of 450, as others measure).
+//
 // The first row that fits a name counts.
 // clang-format off
 const Card kCards[] = {
-    // id, name, words, excluded, {bf16, fp16, tf32, fp32, fp8, fp4}, GiB, GB/s
+    // id, name, words, excluded, {bf16, fp16, tf32, fp32, fp8, fp4}, GiB, GB/s, GB/s of the host
     {"a100-40", "A100 40 GB SXM", {"A100", "SXM4", "40GB"}, {}, {312, 312, 156, 19.5, 0, 0}, 39.4, 1555},
     {"a100-40-pcie", "A100 40 GB PCIe", {"A100", "PCIE", "40GB"}, {}, {312, 312, 156, 19.5, 0, 0}, 39.4, 1555},
     {"a100-80", "A100 80 GB SXM", {"A100", "SXM4", "80GB"}, {}, {312, 312, 156, 19.5, 0, 0}, 79.1, 2039},
@@ -30,13 +33,13 @@ const Card kCards[] = {
     {"l4", "L4", {"L4"}, {}, {121, 121, 60.5, 30.3, 242.5, 0}, 22.0, 300},
     {"l40s", "L40S", {"L40S"}, {}, {362, 362, 183, 91.6, 733, 0}, 44.4, 864},
     {"rtx-4090", "GeForce RTX 4090", {"RTX", "4090"}, {"LAPTOP", "D"}, {165.2, 165.2, 82.6, 82.6, 330.3, 0}, 23.5, 1008},
-    {"h100-nvl", "H100 NVL", {"H100", "NVL"}, {}, {835.5, 835.5, 417.5, 60, 1671, 0}, 93.1, 3900},
-    {"h100-pcie", "H100 PCIe", {"H100", "PCIE"}, {}, {756, 756, 378, 51, 1513, 0}, 79.1, 2000},
-    {"h100", "H100 SXM", {"H100", "HBM3"}, {}, {989.5, 989.5, 494.5, 67, 1979, 0}, 79.1, 3350},
-    {"h200-nvl", "H200 NVL", {"H200", "NVL"}, {}, {835.5, 835.5, 417.5, 60, 1671, 0}, 139.8, 4800},
-    {"h200", "H200 SXM", {"H200"}, {"GH200"}, {989.5, 989.5, 494.5, 67, 1979, 0}, 139.8, 4800},
-    {"gb200", "GB200, one GPU", {"GB200"}, {}, {2500, 2500, 1250, 80, 5000, 10000}, 184.0, 8000},
-    {"b200", "B200", {"B200"}, {}, {2250, 2250, 1125, 75, 4500, 9000}, 178.3, 7700},
+    {"h100-nvl", "H100 NVL", {"H100", "NVL"}, {}, {835.5, 835.5, 417.5, 60, 1671, 0}, 93.1, 3900, 55},
+    {"h100-pcie", "H100 PCIe", {"H100", "PCIE"}, {}, {756, 756, 378, 51, 1513, 0}, 79.1, 2000, 55},
+    {"h100", "H100 SXM", {"H100", "HBM3"}, {}, {989.5, 989.5, 494.5, 67, 1979, 0}, 79.1, 3350, 55},
+    {"h200-nvl", "H200 NVL", {"H200", "NVL"}, {}, {835.5, 835.5, 417.5, 60, 1671, 0}, 139.8, 4800, 55},
+    {"h200", "H200 SXM", {"H200"}, {"GH200"}, {989.5, 989.5, 494.5, 67, 1979, 0}, 139.8, 4800, 55},
+    {"gb200", "GB200, one GPU", {"GB200"}, {}, {2500, 2500, 1250, 80, 5000, 10000}, 184.0, 8000, 350},
+    {"b200", "B200", {"B200"}, {}, {2250, 2250, 1125, 75, 4500, 9000}, 178.3, 7700, 55},
 };
 // clang-format on
 

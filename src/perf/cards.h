@@ -20,8 +20,9 @@ struct Card {
   std::vector<std::string_view> words;     // all of them stand in the driver's name, in any case
   std::vector<std::string_view> excluded;  // and none of these
   ProductRates tflops;
-  double memory_gib = 0;  // as CUDA reports it: a few percent less than the name says
-  double gbytes = 0;      // GB/s of its memory
+  double memory_gib = 0;    // as CUDA reports it: a few percent less than the name says
+  double gbytes = 0;        // GB/s of its memory
+  double host_gbytes = 25;  // GB/s between the host's pinned memory and the card, one way at a time
 };
 
 std::span<const Card> cards();

@@ -38,9 +38,11 @@ FlopParts flops_of(const program::ProgramSet& set, const data::BatchShape& shape
   return parts;
 }
 
-MemoryKinds memory_of(const program::MemoryPlan& plan, const Machine& machine) {
+MemoryKinds memory_of(const program::MemoryPlan& memory, const Machine& machine) {
+  const program::ArenaPlan& plan = memory.device;
   const auto role = [&](Role r) { return plan.by_role[static_cast<int>(r)]; };
   MemoryKinds m;
+  m.host_arena = memory.host.total;
   m.arena = plan.total;
   m.masters = role(Role::parameter);
   m.working_copies = role(Role::working);
@@ -166,7 +168,7 @@ Plan make_plan(const config::Config& asked, const Machine& machine) {
   if (machine.kind == device::Kind::cuda && tunes) p.tuning = tuning_bytes(lowered.set);
   p.fits = p.needs() <= machine.memory;
   p.largest = largest_of(lowered.set);
-  if (const auto& peak = lowered.set.memory.peak) p.peak_node = lowered.set.node(*peak).full_name();
+  if (const auto& peak = lowered.set.memory.device.peak) p.peak_node = lowered.set.node(*peak).full_name();
   p.expected = expected_of(lowered, options, config.train.accumulate, p.flops, machine);
   return p;
 }

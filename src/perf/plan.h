@@ -33,6 +33,7 @@ struct MemoryKinds {
   std::int64_t inputs = 0;       // batch, results, tables, the caches of samples, scales of eight bits
   std::int64_t context = 0;      // the driver's, and the libraries' kernels
   std::int64_t arena = 0;        // memory_gib of a run; its parts are in all kinds above but context
+  std::int64_t host_arena = 0;   // of values in the host's memory; not in the total, which is the device's
   std::int64_t total() const {
     return masters + working_copies + gradients + moments + averages + activations + workspace + inputs + context;
   }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <optional>
 #include <variant>
 
@@ -24,6 +25,7 @@ constexpr Efficiency kCard[] = {
     {"lm_loss", 0.72, 0.90, "650 TFLOP/s of llama-1.36b's, its pass over the logits included"},
     {"attention", 0.62, 0.90, "cuDNN 9.19: 334 (head_dim 64, T 1024), 498 to 505 (128, 2048), 598 (128, 8192) TFLOP/s"},
     {"attention_grad", 0.55, 0.90, "cuDNN 9.19: 250, 376 to 403, 504 TFLOP/s of 2.5 times the forward's work"},
+    {"copy", 0, 1.0, "the yardstick itself; between memories it is the link that counts"},
     {"add", 0, 0.95, "estimated, as add_norm's"},
     {"add_norm", 0, 0.95, "92 to 99% (cuda_kernels_bench)"},
     {"add_norm_grad", 0, 0.87, "83 to 91%"},
@@ -68,6 +70,7 @@ constexpr Efficiency kCpu[] = {
     {"lm_loss", 0.90, 1.0, "102"},
     {"attention", 0.45, 1.0, "53 GFLOP/s of counted work"},
     {"attention_grad", 0.56, 1.0, "52 GFLOP/s of counted work, 65 of 2.5 times the forward's"},
+    {"copy", 0, 0.6, "one thread, which shares the memory's rate with others"},
     {"add", 0, 0.6, "estimated"},
     {"add_norm", 0, 0.6, "estimated, as all below but swiglu: together 2% of a step"},
     {"add_norm_grad", 0, 0.5, "estimated"},
@@ -139,6 +142,8 @@ class NodeTime {
 
   double operator()(const program::Node& node) const {
     const Efficiency& e = efficiency(machine_.kind, program::name_of(node.op));
+    if (program::copies_to(node.op, set_.values))  // what is read here is what is written there
+      return seconds_between_nodes(machine_.kind) + node.cost.bytes / 2 / machine_.host_rate;
     const double moving = node.cost.bytes / (e.moving * machine_.copy_rate);
     return seconds_between_nodes(machine_.kind) +
            std::max(moving, std::visit([&](const auto& op) { return products(op, node.cost, e); }, node.op));
@@ -252,6 +257,7 @@ Machine machine_of(const Card& card) {
           .peak_flops = 1e12 * card.tflops.bf16,
           .tflops = card.tflops,
           .copy_rate = 1e9 * card.gbytes * kCopyShare,
+          .host_rate = 1e9 * card.host_gbytes,
           .memory = static_cast<std::int64_t>(card.memory_gib * 0x1p30),
           .in_context = kContextBytes};
 }
@@ -267,6 +273,7 @@ Machine machine_of(device::Device& device) {
     m.kind = device.kind();
     m.peak_flops = peak.flops;
     m.copy_rate = measure_copy_rate(device);
+    m.host_rate = m.kind == device::Kind::cuda ? 1e9 * Card{}.host_gbytes : m.copy_rate / 2;
     if (m.kind == device::Kind::cuda) {
       // The shares above are of datasheets: of what this card's would say. Other types as cards of the table have them.
       m.tflops.bf16 = m.tflops.fp16 = 1e-12 * peak.flops / kLargeProductShare;
@@ -291,10 +298,22 @@ double expected_seconds(const program::ProgramSet& set, std::string_view program
 double expected_seconds(const program::ProgramSet& set, std::string_view program, double rows, double seq_len,
                         const Machine& machine, const std::function<bool(const program::Node&)>& counts) {
   const NodeTime time(set, machine, rows, seq_len);
-  double seconds = 0;
-  for (const program::Node& node : set.find(program).nodes)
-    if (counts(node)) seconds += time(node);
-  return seconds;
+  // A clock for the nodes and one for each direction of copies, which need no processor. Other pairs share it with the
+  // nodes beside them, so their time counts where they start.
+  double now = 0, lanes[program::kLanes] = {};
+  std::map<std::int32_t, double> ends;  // of copies under way, by pair
+  for (const program::Node& node : set.find(program).nodes) {
+    if (!counts(node)) continue;
+    if (node.when == program::When::now || node.lane == program::Lane::side) {
+      now += time(node);
+    } else if (node.when == program::When::start) {
+      double& lane = lanes[static_cast<int>(node.lane)];
+      ends[node.pair] = lane = std::max(lane, now) + time(node);
+    } else {
+      now = std::max(now, ends.at(node.pair));
+    }
+  }
+  return now;
 }
 
 std::vector<double> node_seconds(const program::ProgramSet& set, const program::Program& program, double rows,

@@ -23,6 +23,7 @@ struct Machine {
   double peak_flops = 0;        // FLOP/s, the yardstick of MFU
   ProductRates tflops;          // by the type of operands; on the CPU fp32 alone
   double copy_rate = 0;         // bytes a second, read and written, of a large copy
+  double host_rate = 0;         // bytes a second from the host's memory or to it, one way at a time
   std::int64_t memory = 0;      // bytes that a process may take in all
   std::int64_t in_context = 0;  // of them, by the driver's context and the libraries' kernels
 };

@@ -522,7 +522,7 @@ namespace {
 std::int64_t memory_of(const config::Config& config, device::Kind kind, dist::Mode mode, int ranks) {
   model::LoweringOptions o = model::lowering_options(config, kind);
   o.sharing = {.rank = ranks - 1, .ranks = ranks, .mode = mode, .bf16_wire = config.parallel.wire == "bf16"};
-  return model::lower(config.model, o).set.memory.total;
+  return model::lower(config.model, o).set.memory.device.total;
 }
 
 }  // namespace

@@ -47,7 +47,7 @@ void write(std::string& text, const program::ProgramSet& set, const program::Nod
 Workload workload_of(const config::Config& config, device::Kind kind) {
   const model::LoweringOptions options = model::lowering_options(config, kind);
   const model::LoweredModel lowered = model::lower(config.model, options);
-  std::string text = fmt::format("arena {}\n", lowered.set.memory.total);
+  std::string text = fmt::format("arena {}\n", lowered.set.memory.device.total);
   for (const program::Program& program : lowered.set.programs) {
     text += program.name + '\n';
     for (const program::Node& node : program.nodes) write(text, lowered.set, node);

@@ -1,4 +1,4 @@
-// The common part of executors: it allocates one arena by the plan, binds every op to its addresses, and moves values
+// The common part of executors: it allocates an arena for each memory by the plan, binds every op to its addresses, and moves values
 // in and out. A backend adds how a program runs.
 #pragma once
 
@@ -42,8 +42,8 @@ class ArenaExecutor : public Executor {
 
   const ProgramSet& set_;
   device::Device& device_;
-  std::unique_ptr<device::Buffer> arena_;
-  std::vector<std::vector<BoundOp>> bound_;  // by program
+  std::unique_ptr<device::Buffer> arena_, host_arena_;  // the latter where a value lies in the host's memory
+  std::vector<std::vector<BoundOp>> bound_;             // by program
   ops::Documents documents_ = ops::Documents::packed;
   std::uint64_t step_ = kAnyStep;
   std::unique_ptr<device::AsyncReadback> readback_;

@@ -18,15 +18,16 @@ template <class Op, class... Others>
 constexpr bool kOneOf = (std::is_same_v<Op, Others> || ...);
 template <class Op>
 constexpr bool kNeverForward =
-    kOneOf<Op, ops::EmbedGrad<ValueId>, ops::Add<ValueId>, ops::AddNormGrad<ValueId>, ops::LinearInputGrad<ValueId>,
-           ops::LinearWeightGrad<ValueId>, ops::BiasGrad<ValueId>, ops::GroupedLinearInputGrad<ValueId>,
-           ops::GroupedLinearWeightGrad<ValueId>, ops::RopeQkNormGrad<ValueId>, ops::AttentionGrad<ValueId>,
-           ops::SwiGluGrad<ValueId>, ops::SortTokens<ValueId>, ops::CacheStore<ValueId>, ops::AttentionCached<ValueId>,
-           ops::Quantize<ValueId>, ops::QuantizeWeight<ValueId>, ops::BoundScale<ValueId>, ops::MoveScales<ValueId>,
-           ops::Fp8Product<ValueId>, optim::SumSquares<ValueId>, optim::GradNorm<ValueId>, optim::AdamW<ValueId>,
-           optim::Refresh<ValueId>, optim::Average<ValueId>, optim::Exchange<ValueId>, optim::TensorSums<ValueId>,
-           ops::Orthogonalize<ValueId>, optim::MuonMomentum<ValueId>, optim::Muon<ValueId>, ops::Custom<ValueId>,
-           dist::AllReduce<ValueId>, dist::ReduceShards<ValueId>, dist::GatherShards<ValueId>>;
+    kOneOf<Op, ops::EmbedGrad<ValueId>, ops::Copy<ValueId>, ops::Add<ValueId>, ops::AddNormGrad<ValueId>,
+           ops::LinearInputGrad<ValueId>, ops::LinearWeightGrad<ValueId>, ops::BiasGrad<ValueId>,
+           ops::GroupedLinearInputGrad<ValueId>, ops::GroupedLinearWeightGrad<ValueId>, ops::RopeQkNormGrad<ValueId>,
+           ops::AttentionGrad<ValueId>, ops::SwiGluGrad<ValueId>, ops::SortTokens<ValueId>, ops::CacheStore<ValueId>,
+           ops::AttentionCached<ValueId>, ops::Quantize<ValueId>, ops::QuantizeWeight<ValueId>,
+           ops::BoundScale<ValueId>, ops::MoveScales<ValueId>, ops::Fp8Product<ValueId>, optim::SumSquares<ValueId>,
+           optim::GradNorm<ValueId>, optim::AdamW<ValueId>, optim::Refresh<ValueId>, optim::Average<ValueId>,
+           optim::Exchange<ValueId>, optim::TensorSums<ValueId>, ops::Orthogonalize<ValueId>,
+           optim::MuonMomentum<ValueId>, optim::Muon<ValueId>, ops::Custom<ValueId>, dist::AllReduce<ValueId>,
+           dist::ReduceShards<ValueId>, dist::GatherShards<ValueId>>;
 
 class Backward {
  public:

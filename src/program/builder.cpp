@@ -63,6 +63,18 @@ ValueId ProgramSet::owner(ValueId id) const {
 
 const Node& ProgramSet::node(const NodeAt& at) const { return programs[at.program].nodes[at.node]; }
 
+std::optional<Memory> copies_to(const Op& op, const std::vector<Value>& values) {
+  const auto memory = [&](ValueId id) { return values[static_cast<std::size_t>(id.index)].memory; };
+  if (const auto* copy = std::get_if<ops::Copy<ValueId>>(&op))
+    return memory(copy->from) == memory(copy->to) ? std::nullopt : std::optional(memory(copy->to));
+  return std::nullopt;
+}
+
+Lane lane_of(const Op& op, const std::vector<Value>& values) {
+  const std::optional<Memory> to = copies_to(op, values);
+  return !to ? Lane::side : *to == Memory::host ? Lane::to_host : Lane::to_device;
+}
+
 Node Node::wait() const {
   Node node = *this;
   node.when = When::wait;
@@ -71,13 +83,14 @@ Node Node::wait() const {
   return node;
 }
 
-ValueId Writer::declare(std::string name, Shape shape, DType dtype, Role role) {
-  return set_.add({.name = std::move(name), .shape = shape, .dtype = dtype, .role = role, .alias_of = {}});
+ValueId Writer::declare(std::string name, Shape shape, DType dtype, Role role, Memory memory) {
+  return set_.add(
+      {.name = std::move(name), .shape = shape, .dtype = dtype, .role = role, .alias_of = {}, .memory = memory});
 }
 
 ValueId Writer::view(ValueId of, std::string name, Shape shape, std::int64_t byte_offset) {
   const Value whole = set_.at(of);
-  const ValueId id = declare(std::move(name), shape, whole.dtype, whole.role);
+  const ValueId id = declare(std::move(name), shape, whole.dtype, whole.role, whole.memory);
   Value& v = set_.at(id);
   v.alias_of = of;
   v.alias_offset = byte_offset;
@@ -99,8 +112,8 @@ void Writer::begin(std::string name, Lowering lowering) {
   latest_.clear();
 }
 
-ValueId Writer::make(std::string_view name, Shape shape, Role role, DType dtype) {
-  const ValueId id = declare(std::string(name), shape, dtype, role);
+ValueId Writer::make(std::string_view name, Shape shape, Role role, DType dtype, Memory memory) {
+  const ValueId id = declare(std::string(name), shape, dtype, role, memory);
   set_.at(id).place = place_;
   return id;
 }
@@ -131,6 +144,7 @@ std::int32_t Writer::start(Op op, Phase phase, std::string name) {
   append(std::move(op), phase, std::move(name));
   Node& node = program_.nodes.back();
   node.when = When::start;
+  node.lane = lane_of(node.op, set_.values);
   return node.pair = pairs_++;
 }
 

@@ -39,7 +39,7 @@ class Writer {
  public:
   explicit Writer(ProgramSet& set) : set_(set) {}
 
-  ValueId declare(std::string name, Shape shape, DType dtype, Role role);
+  ValueId declare(std::string name, Shape shape, DType dtype, Role role, Memory memory = Memory::device);
   ValueId view(ValueId of, std::string name, Shape shape, std::int64_t byte_offset);
 
   void begin(std::string name, Lowering lowering);
@@ -57,7 +57,7 @@ class Writer {
   const Place& place() const { return place_; }
 
   // Transient values, of this place.
-  ValueId make(std::string_view name, Shape shape, Role role, DType dtype);
+  ValueId make(std::string_view name, Shape shape, Role role, DType dtype, Memory memory = Memory::device);
   ValueId activation(std::string_view name, Shape shape) {
     return make(name, shape, Role::activation, lowering_.compute);
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <condition_variable>
+#include <cstring>
 #include <exception>
 #include <functional>
 #include <map>
@@ -114,24 +115,26 @@ class CpuExecutor final : public ArenaExecutor {
   std::optional<double> waited_for_ranks() const override { return waited_; }
 
  private:
-  // Collectives run on a thread of their own, in the order of their nodes; other pairs at their start.
+  // Collectives run on a thread of their own, in the order of their nodes, and so do pairs of copies between memories,
+  // one thread a direction; other pairs run at their start.
   void run_node(const Node& node, const BoundOp& op) {
-    if (!is_collective(op)) {
+    const bool collective = is_collective(op);
+    if (!collective && (node.lane == Lane::side || node.when == When::now)) {
       if (node.when != When::wait) run_one(op);
       return;
     }
+    SideThread& lane = lanes_[static_cast<std::size_t>(node.lane)];
+    std::int64_t number = 0;
     if (node.when != When::wait) {
-      const std::int64_t number = side_.start([this, &op] { run_one(op); });
-      if (node.when == When::now) return wait(number);
-      under_way_[node.pair] = number;
+      number = lane.start([this, &op] { run_one(op); });
+      if (node.when == When::start) under_way_[node.pair] = number;
+      if (node.when == When::start) return;
     } else {
-      wait(under_way_.at(node.pair));
+      number = under_way_.at(node.pair);
     }
-  }
-  void wait(std::int64_t number) {
     const double begin = steady_seconds();
-    side_.wait(number);
-    waited_ += steady_seconds() - begin;
+    lane.wait(number);
+    if (collective) waited_ += steady_seconds() - begin;
   }
   void run_one(const BoundOp& op) override {
     std::visit([&](const auto& o) { run_node(o); }, op);
@@ -150,6 +153,10 @@ class CpuExecutor final : public ArenaExecutor {
     if (op.residual_out.dtype != DType::bf16) return run_in_f32(op);
     run_in_f32(ops::Add<Tensor>{op.residual_in, op.branch, op.residual_out});
     run_in_f32(ops::AddNorm<Tensor>{op.residual_out, {}, op.weight, {}, op.y, op.rstd, op.eps, op.fp8});
+  }
+  // Without the pool: it may run beside nodes that use it.
+  void run_node(const ops::Copy<Tensor>& op) {
+    std::memcpy(op.to.data, op.from.data, static_cast<std::size_t>(op.to.bytes()));
   }
   template <class Op>
   void run_node(const Op& op) {
@@ -214,7 +221,7 @@ class CpuExecutor final : public ArenaExecutor {
   double waited_ = 0;
   std::map<std::int32_t, std::int64_t> under_way_;      // pairs, and their numbers there
   std::array<std::vector<float>, kMostOperands> wide_;  // by operand of a node
-  SideThread side_;                                     // the last: it ends before what it uses goes
+  std::array<SideThread, kLanes> lanes_;                // the last: they end before what they use goes
 };
 
 }  // namespace

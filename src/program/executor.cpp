@@ -1,6 +1,8 @@
-// Allocates the arena, binds every op to it, and moves values between it and the host; and the choice of an executor
-// by the kind of device.
+// Allocates the arenas, binds every op to them, and moves values between them and the host; and the choice of an
+// executor by the kind of device.
 #include <algorithm>
+#include <cmath>
+#include <cstring>
 #include <utility>
 
 #include "program/arena_executor.h"
@@ -8,9 +10,15 @@
 namespace redline::program {
 
 ArenaExecutor::ArenaExecutor(const ProgramSet& set, device::Device& device)
-    : set_(set), device_(device), arena_(device.allocate(set.memory.total)) {
+    : set_(set), device_(device), arena_(device.allocate(set.memory.device.total)) {
   // Persistent memory starts at zero: moments do, and the gaps between parameters must stay there.
-  if (!arena_->is_zero()) device_.fill(arena_->data(), 0, set_.memory.persistent);
+  if (!arena_->is_zero()) device_.fill(arena_->data(), 0, set_.memory.device.persistent);
+  if (const std::int64_t bytes = set_.memory.host.total; bytes > 0) {
+    host_arena_ = device.try_allocate_host(bytes);
+    if (!host_arena_)
+      fail_machine("the host has no {:.1f} GiB for the values that lie in its memory", std::ldexp(bytes, -30));
+    std::memset(host_arena_->data(), 0, static_cast<std::size_t>(bytes));
+  }
   for (const Constant& c : set_.constants) write(c.value, c.data.data(), set_.at(c.value).bytes());
   for (const Program& program : set_.programs) {
     std::vector<BoundOp>& bound = bound_.emplace_back();
@@ -21,23 +29,29 @@ ArenaExecutor::ArenaExecutor(const ProgramSet& set, device::Device& device)
 Tensor ArenaExecutor::tensor(ValueId id) const {
   const std::int64_t offset = set_.memory.offsets[static_cast<std::size_t>(id.index)];
   REDLINE_CHECK(offset >= 0, "{} has no memory", set_.at(id).full_name());
-  return {arena_->data() + offset, set_.at(id).dtype, set_.at(id).shape};
+  const device::Buffer& arena = set_.at(id).memory == Memory::device ? *arena_ : *host_arena_;
+  return {arena.data() + offset, set_.at(id).dtype, set_.at(id).shape};
 }
 
 void ArenaExecutor::write(ValueId id, const void* host, std::int64_t bytes) {
   check_size(id, bytes);
-  device_.copy_in(tensor(id).data, host, bytes);
+  write(id, host, bytes, 0);
 }
 
 void ArenaExecutor::write(ValueId id, const void* host, std::int64_t bytes, std::int64_t offset) {
   REDLINE_CHECK(offset >= 0 && bytes >= 0 && offset + bytes <= set_.at(id).bytes(), "bytes {} to {} of {}", offset,
                 offset + bytes, set_.at(id).name);
-  device_.copy_in(tensor(id).as<std::byte>() + offset, host, bytes);
+  std::byte* const to = tensor(id).as<std::byte>() + offset;
+  if (set_.at(id).memory == Memory::device) return device_.copy_in(to, host, bytes);
+  device_.wait();  // copies of this memory may be under way
+  std::memcpy(to, host, static_cast<std::size_t>(bytes));
 }
 
 void ArenaExecutor::read(ValueId id, void* host, std::int64_t bytes) {
   check_size(id, bytes);
-  device_.copy_out(host, tensor(id).data, bytes);
+  if (set_.at(id).memory == Memory::device) return device_.copy_out(host, tensor(id).data, bytes);
+  device_.wait();
+  std::memcpy(host, tensor(id).data, static_cast<std::size_t>(bytes));
 }
 
 void ArenaExecutor::post(std::span<const ValueId> ids) {
@@ -83,10 +97,19 @@ std::vector<ops::Fp8Count> ArenaExecutor::counted() {
   return counts;
 }
 
-void ArenaExecutor::clear(ValueId id) { device_.fill(tensor(id).data, 0, set_.at(id).bytes()); }
+void ArenaExecutor::clear(ValueId id) {
+  const Value& value = set_.at(id);
+  if (value.memory == Memory::device) return device_.fill(tensor(id).data, 0, value.bytes());
+  device_.wait();
+  std::memset(tensor(id).data, 0, static_cast<std::size_t>(value.bytes()));
+}
 
 void ArenaExecutor::poison_transients() {
-  device_.fill(arena_->data() + set_.memory.persistent, 0xFF, set_.memory.total - set_.memory.persistent);
+  const auto& [offsets, device, host] = set_.memory;
+  device_.fill(arena_->data() + device.persistent, 0xFF, device.total - device.persistent);
+  if (!host_arena_) return;
+  device_.wait();
+  std::memset(host_arena_->data() + host.persistent, 0xFF, static_cast<std::size_t>(host.total - host.persistent));
 }
 
 std::size_t ArenaExecutor::index_of(std::string_view program) const {

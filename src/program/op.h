@@ -8,6 +8,7 @@
 #include "dist/group.h"
 #include "ops/add_norm.h"
 #include "ops/attention.h"
+#include "ops/copy.h"
 #include "ops/custom.h"
 #include "ops/dropout.h"
 #include "ops/embed.h"
@@ -27,7 +28,7 @@ namespace redline::program {
 
 template <class T>
 using OpOver =
-    std::variant<ops::Embed<T>, ops::EmbedGrad<T>, ops::SortTokens<T>, ops::DocumentTiles<T>, ops::Add<T>,
+    std::variant<ops::Embed<T>, ops::EmbedGrad<T>, ops::SortTokens<T>, ops::DocumentTiles<T>, ops::Copy<T>, ops::Add<T>,
                  ops::AddNorm<T>, ops::AddNormGrad<T>, ops::NormAdd<T>, ops::Linear<T>, ops::LinearInputGrad<T>,
                  ops::LinearWeightGrad<T>, ops::BiasGrad<T>, ops::GroupedLinear<T>, ops::GroupedLinearInputGrad<T>,
                  ops::GroupedLinearWeightGrad<T>, ops::RopeQkNorm<T>, ops::RopeQkNormGrad<T>, ops::Attention<T>,

@@ -1,4 +1,5 @@
-// Places values: persistent ones one after the other, transient ones by lifetime, largest first. Costs of nodes come
+// Places values, each memory by itself: persistent ones one after the other, transient ones by lifetime, largest first.
+// Costs of nodes come
 // from the ops' own headers where they know better than the sum of their operands.
 #include "program/planner.h"
 
@@ -40,8 +41,8 @@ std::int64_t place(const ProgramSet& set, std::vector<Lifetime> values, std::vec
 }
 
 // Records the bytes alive at the program's fullest node, by role.
-void record_peak(ProgramSet& set, std::size_t index, const std::vector<Lifetime>& values, std::int64_t& peak) {
-  MemoryPlan& memory = set.memory;
+void record_peak(const ProgramSet& set, std::size_t index, const std::vector<Lifetime>& values, ArenaPlan& arena,
+                 std::int64_t& peak) {
   const Program& program = set.programs[index];
   for (std::size_t i = 0; i < program.nodes.size(); ++i) {
     std::int64_t by_role[kRoles] = {}, sum = 0;
@@ -53,9 +54,32 @@ void record_peak(ProgramSet& set, std::size_t index, const std::vector<Lifetime>
     }
     if (sum <= peak) continue;
     peak = sum;
-    for (Role r : {Role::activation, Role::scratch}) memory.by_role[static_cast<int>(r)] = by_role[static_cast<int>(r)];
-    memory.peak = {index, i};
+    for (Role r : {Role::activation, Role::scratch}) arena.by_role[static_cast<int>(r)] = by_role[static_cast<int>(r)];
+    arena.peak = {index, i};
   }
+}
+
+void plan_arena(ProgramSet& set, Memory which) {
+  std::vector<std::int64_t>& offsets = set.memory.offsets;
+  ArenaPlan& arena = set.memory.of(which);
+  for (std::size_t i = 0; i < set.values.size(); ++i) {
+    const Value& v = set.values[i];
+    if (v.memory != which || !persistent(v.role) || v.alias_of.present()) continue;
+    offsets[i] = arena.persistent;
+    arena.persistent += aligned(v.bytes());
+    arena.by_role[static_cast<int>(v.role)] += aligned(v.bytes());
+  }
+  std::int64_t largest = 0, peak = 0;
+  for (std::size_t p = 0; p < set.programs.size(); ++p) {
+    std::vector<Lifetime> values = lifetimes(set, set.programs[p]);
+    std::erase_if(values, [&](const Lifetime& l) { return set.at(l.value).memory != which; });
+    const std::int64_t size = place(set, values, offsets);
+    for (const Lifetime& l : values) offsets[static_cast<std::size_t>(l.value.index)] += arena.persistent;
+    arena.transient_by_program.push_back(size);
+    largest = std::max(largest, size);
+    record_peak(set, p, values, arena, peak);
+  }
+  arena.total = arena.persistent + largest;
 }
 
 }  // namespace
@@ -82,26 +106,7 @@ void plan_memory(ProgramSet& set) {
   MemoryPlan& memory = set.memory = {};
   memory.offsets.assign(set.values.size(), -1);
 
-  std::int64_t at = 0;
-  for (std::size_t i = 0; i < set.values.size(); ++i) {
-    const Value& v = set.values[i];
-    if (!persistent(v.role) || v.alias_of.present()) continue;
-    memory.offsets[i] = at;
-    at += aligned(v.bytes());
-    memory.by_role[static_cast<int>(v.role)] += aligned(v.bytes());
-  }
-  memory.persistent = at;
-
-  std::int64_t largest = 0, peak = 0;
-  for (std::size_t p = 0; p < set.programs.size(); ++p) {
-    const std::vector<Lifetime> values = lifetimes(set, set.programs[p]);
-    const std::int64_t size = place(set, values, memory.offsets);
-    for (const Lifetime& l : values) memory.offsets[static_cast<std::size_t>(l.value.index)] += memory.persistent;
-    memory.transient_by_program.push_back(size);
-    largest = std::max(largest, size);
-    record_peak(set, p, values, peak);
-  }
-  memory.total = memory.persistent + largest;
+  for (const Memory m : {Memory::device, Memory::host}) plan_arena(set, m);
 
   for (std::size_t i = 0; i < set.values.size(); ++i) {  // views follow what they are views of
     std::int64_t offset = 0;
@@ -114,9 +119,10 @@ void plan_memory(ProgramSet& set) {
 
 std::vector<ValueId> alive_at_peak(const ProgramSet& set) {
   std::vector<ValueId> alive;
-  if (const auto& peak = set.memory.peak)
+  if (const auto& peak = set.memory.device.peak)
     for (const Lifetime& l : lifetimes(set, set.programs[peak->program]))
-      if (l.first <= peak->node && peak->node <= l.last) alive.push_back(l.value);
+      if (set.at(l.value).memory == Memory::device && l.first <= peak->node && peak->node <= l.last)
+        alive.push_back(l.value);
   return alive;
 }
 

@@ -1,5 +1,5 @@
-// The memory and the FLOPs of programs before they run. Lifetimes become offsets: every value has its place in one
-// arena, and values that do not live at the same time share memory.
+// The memory and the FLOPs of programs before they run. Lifetimes become offsets: every value has its place in the
+// arena of its memory, and values that do not live at the same time share bytes.
 #pragma once
 
 #include <functional>
@@ -21,7 +21,7 @@ struct Lifetime {
 
 std::vector<Lifetime> lifetimes(const ProgramSet& set, const Program& program);
 
-// The transient values that are alive at the peak node of a planned set.
+// The transient values that are alive at the peak node of a planned set, on the device.
 std::vector<ValueId> alive_at_peak(const ProgramSet& set);
 
 // The (query, key) pairs of a batch that a mask of some window keeps. Layers may have different ones.

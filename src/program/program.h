@@ -2,6 +2,7 @@
 // program/program_set.h is enough for code that looks into no node.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,9 +12,19 @@
 namespace redline::program {
 
 // When a node's work happens. A pair of nodes over the same operands lets work run beside the nodes between them: the
-// first starts it on a second stream, the other waits for it. Both list all operands, so that lifetimes cover the work.
+// first starts it on another stream, the other waits for it. Both list all operands, so that lifetimes cover the work.
 // A device without a second stream does the work at the start.
 enum class When : std::uint8_t { now, start, wait };
+
+// The stream of a pair's work. Copies between memories have one a direction, since a link carries both at once; all
+// else shares one.
+enum class Lane : std::uint8_t { side, to_host, to_device };
+inline constexpr int kLanes = 3;
+
+// Whether an op copies from one memory to another, and where to. An op that computes must find all its operands in the
+// device's memory.
+std::optional<Memory> copies_to(const Op& op, const std::vector<Value>& values);
+Lane lane_of(const Op& op, const std::vector<Value>& values);
 
 struct Node {
   Op op;
@@ -24,6 +35,7 @@ struct Node {
   When when = When::now;
   std::int32_t pair = -1;  // the same number at both ends, no other pair's of the program
   std::int32_t every = 1;  // it runs at steps whose number is a multiple of this
+  Lane lane = Lane::side;  // of a pair
 
   std::string full_name() const { return place.full(name); }  // "layer 3/attention/backward"
   Node wait() const;                                          // the other end of a pair that this one starts

@@ -57,6 +57,13 @@ constexpr std::string_view name_of(Part p) {
   return kNames[static_cast<int>(p)];
 }
 
+// The memory that a value's bytes lie in: the device's, or the host's. The host's is pinned on a card's machine, and a
+// second arena on the CPU, so that a program with both runs anywhere.
+enum class Memory : std::uint8_t { device, host };
+inline constexpr int kMemories = 2;
+
+constexpr std::string_view name_of(Memory m) { return m == Memory::device ? "device" : "host"; }
+
 inline constexpr std::int32_t kNoLayer = -1, kNoParameter = -1;
 struct Place {
   Part part = Part::embedding;
@@ -75,6 +82,7 @@ struct Value {
   ValueId alias_of;               // a view of (a part of) another value; absent: owns its bytes
   std::int64_t alias_offset = 0;  // bytes into it
   Place place = {};               // of the node that makes it; persistent values have none
+  Memory memory = Memory::device;
   // The row of the model's table whose weights it holds, a copy of them, or their gradient.
   std::int32_t parameter = kNoParameter;
 
@@ -99,9 +107,8 @@ struct NodeAt {
   std::size_t program = 0, node = 0;
 };
 
-// The place of every value in the one arena, and the memory in all. Offsets and sizes are in bytes.
-struct MemoryPlan {
-  std::vector<std::int64_t> offsets;               // by value; -1: used by no program
+// One arena: all values of a memory. Sizes are in bytes.
+struct ArenaPlan {
   std::int64_t by_role[kRoles] = {};               // persistent roles: their sum; transient ones: at the peak node
   std::int64_t persistent = 0;                     // where the transient region begins
   std::vector<std::int64_t> transient_by_program;  // size of its overlay
@@ -109,8 +116,17 @@ struct MemoryPlan {
   std::optional<NodeAt> peak;                      // where most bytes are alive; empty: no value is transient
 };
 
-// The programs of a run over one table of values and one memory plan: persistent values come first, and the transient
-// values of each program overlay those of the others after them.
+// The place of every value, and an arena for each memory. Offsets are in bytes.
+struct MemoryPlan {
+  std::vector<std::int64_t> offsets;  // by value, in the arena of its memory; -1: used by no program
+  ArenaPlan device, host;
+
+  ArenaPlan& of(Memory m) { return m == Memory::device ? device : host; }
+  const ArenaPlan& of(Memory m) const { return m == Memory::device ? device : host; }
+};
+
+// The programs of a run over one table of values and one memory plan. In each arena persistent values come first, and
+// the transient values of each program overlay those of the others after them.
 struct Node;
 struct Program;
 inline constexpr std::uint64_t kAnyStep = 1;  // a multiple of nothing: no variant is for it

@@ -90,7 +90,7 @@ std::string short_exponent(double value) {
 }
 
 // Kinds that are too small to see are one "other".
-std::string memory_line(const program::MemoryPlan& memory) {
+std::string memory_line(const program::ArenaPlan& memory) {
   std::string kinds;
   std::int64_t other = 0;
   for (int role = 0; role < program::kRoles; ++role) {
@@ -224,7 +224,10 @@ std::vector<std::string> header_lines(const train::RunHeader& h, std::size_t col
   line("rate", rate_line(h));
   line("data", data_line(h));
   if (!h.nothing_left()) line("saves", saves_line(h));
-  if (h.memory) line("memory", memory_line(*h.memory) + (h.sharing.alone() ? "" : "; on this rank"));
+  if (h.memory)
+    line("memory", memory_line(h.memory->device) +
+                       (h.memory->host.total > 0 ? "; in the host's memory " + memory_line(h.memory->host) : "") +
+                       (h.sharing.alone() ? "" : "; on this rank"));
   if (h.peak_flops > 0) line("peak", fmt::format("{} ({})", flop_rate(h.peak_flops), h.peak_source));
   for (const LeftOut& part : h.left_out) line("without", fmt::format("{}: {}; {}", part.what, part.why, part.cost));
   line("run", h.folder.string());

@@ -202,9 +202,10 @@ class EventRows {
     io::Json memory = io::Json::object();
     if (h.memory) {
       for (int role = 0; role < program::kRoles; ++role)
-        if (h.memory->by_role[role] > 0)
-          memory[std::string(program::name_of(static_cast<program::Role>(role)))] = h.memory->by_role[role];
-      memory["total"] = h.memory->total;
+        if (h.memory->device.by_role[role] > 0)
+          memory[std::string(program::name_of(static_cast<program::Role>(role)))] = h.memory->device.by_role[role];
+      memory["total"] = h.memory->device.total;
+      if (h.memory->host.total > 0) memory["host"] = h.memory->host.total;
     }
     add(unix_seconds(), "started",
         {{"version", kEventsVersion},

@@ -88,11 +88,12 @@ void Watch::start(const train::RunHeader& h) {
   unsaid_.fill(0);
   if (!h.card || !h.memory || h.device_memory <= 0) return;
   if (h.batch_was_chosen || h.first_step > 0) return;  // nothing to mend: it is the fastest, or the run's own already
-  const double used = static_cast<double>(h.memory->total) / static_cast<double>(h.device_memory);
+  const double used = static_cast<double>(h.memory->device.total) / static_cast<double>(h.device_memory);
   if (used >= kLeastMemory) return;
-  warn_(sentence(fmt::format("the run uses {} of the card's {} ({:.0f}%)", bytes(static_cast<double>(h.memory->total)),
-                             bytes(static_cast<double>(h.device_memory)), 100 * used),
-                 Illness::small_batch));
+  warn_(sentence(
+      fmt::format("the run uses {} of the card's {} ({:.0f}%)", bytes(static_cast<double>(h.memory->device.total)),
+                  bytes(static_cast<double>(h.device_memory)), 100 * used),
+      Illness::small_batch));
 }
 
 bool Watch::may_say(Kind kind, double now) {

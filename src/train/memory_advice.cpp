@@ -170,7 +170,7 @@ class Room {
 std::int64_t memory_needed(const config::Config& config, device::Kind kind, const dist::Sharing& sharing) {
   model::LoweringOptions options = model::lowering_options(config, kind);
   options.sharing = sharing;
-  return model::lower(config.model, options).set.memory.total;
+  return model::lower(config.model, options).set.memory.device.total;
 }
 
 std::vector<config::Config> relaxations(const config::Config& asked) {

@@ -74,7 +74,7 @@ Session::Session(const TrainOptions& o, device::Device& d, FileSystem& f, Keeper
       lowering(lowering_of_rank(o.config, o.team, d.kind())) {}
 
 void Session::require_memory() const {
-  if (!engine) train::require_memory(config, to_bind.set.memory.total, device, options.team.sharing);
+  if (!engine) train::require_memory(config, to_bind.set.memory.device.total, device, options.team.sharing);
 }
 
 void Session::make_engine() {

@@ -713,7 +713,8 @@ TrainResult train(const TrainOptions& options, device::Device& device, FileSyste
   if (options.dry_run) {
     folder.tell(Note{checkpoints_in_words(model::state_bytes(loop.lowered().state),
                                           checkpoints_kept(options.config.checkpoint, header.steps))});
-    const std::string problem = memory_problem(options.config, header.memory->total, device, options.team.sharing);
+    const std::string problem =
+        memory_problem(options.config, header.memory->device.total, device, options.team.sharing);
     if (!problem.empty()) folder.tell(Warning{problem});
     return {Outcome::dry_run, loop.step(), {}};
   }

@@ -226,7 +226,9 @@ TEST(TensorNorms, TakeNoMemoryThatAStepDoesNotAndLeaveUpdatesOutWhereACopyHasNoR
     with.batch = without.batch = {rows, rows == 1 ? 2 : 32, 8};
     without.norms = false;
     const LoweredModel a = lower(model, with), b = lower(model, without);
-    const auto transient = [](const LoweredModel& m) { return m.set.memory.total - m.set.memory.persistent; };
+    const auto transient = [](const LoweredModel& m) {
+      return m.set.memory.device.total - m.set.memory.device.persistent;
+    };
     EXPECT_EQ(transient(a), transient(b)) << rows;
     EXPECT_EQ(a.norms.has_updates, rows == 8);
     EXPECT_EQ(program::check_plan(a.set), std::vector<std::string>{});

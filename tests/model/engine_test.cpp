@@ -53,7 +53,7 @@ class Models : public ::testing::TestWithParam<ModelCase> {
 TEST_P(Models, PlansHaveNoFaultAndAreWhatIsAllocated) {
   Engine engine(model_, engine_options(), device_);
   EXPECT_EQ(program::check_plan(engine.programs()), std::vector<std::string>{});
-  EXPECT_EQ(device_.allocated_bytes(), engine.programs().memory.total);
+  EXPECT_EQ(device_.allocated_bytes(), engine.programs().memory.device.total);
 }
 
 TEST_P(Models, NoNodeReadsWhatNothingWrote) {
@@ -285,7 +285,7 @@ TEST_P(Models, ComputingAgainGivesTheSameGradientsInLessMemory) {
     engine.executor().poison_transients();
     engine.micro_step(false);
     const std::vector<float> gradients = array_of(engine, optim::kGradients);
-    const std::int64_t transient = engine.programs().memory.transient_by_program[0];
+    const std::int64_t transient = engine.programs().memory.device.transient_by_program[0];
     if (what == program::Recompute::none) {
       kept = gradients;
       flops = engine.model_flops(batch);

@@ -186,7 +186,7 @@ TEST_P(Fp8Models, ACardKeepsLessForTheBackwardPass) {
     in_bf16.fp8.clear();
     const LoweredModel eight = lower(model_, in_fp8), sixteen = lower(model_, in_bf16);
     ASSERT_EQ(eight.set.programs[0].name, kFirst);
-    EXPECT_LT(eight.set.memory.transient_by_program[0], sixteen.set.memory.transient_by_program[0])
+    EXPECT_LT(eight.set.memory.device.transient_by_program[0], sixteen.set.memory.device.transient_by_program[0])
         << static_cast<int>(recompute);
   }
 }

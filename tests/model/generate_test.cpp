@@ -117,7 +117,7 @@ class DecodingTest : public ::testing::TestWithParam<const Family*> {
 TEST_P(DecodingTest, PlansHaveNoFaultAndNothingReadsWhatNobodyWrote) {
   const auto engine = make_engine(model_, device_, 2);
   EXPECT_EQ(program::check_plan(engine->programs()), std::vector<std::string>{});
-  EXPECT_GT(engine->programs().memory.by_role[static_cast<int>(program::Role::cache)], 0);
+  EXPECT_GT(engine->programs().memory.device.by_role[static_cast<int>(program::Role::cache)], 0);
   Decoding decoding(*engine);
   const Tokens text = random_document(1, 7, model_.vocab);
   const std::int64_t slots[] = {0, 1};

@@ -58,7 +58,7 @@ TEST(Moments, OfMatricesInLayersAloneAreInEightBits) {
   const optim::StateArray& codes = *rows_of(m, optim::kFirstMoments).back();
   EXPECT_NE(codes.range.begin % kCutBlock, 0) << "the case that is to be tested";
   const auto moments = [](const LoweredModel& lowered) {
-    return lowered.set.memory.by_role[static_cast<int>(program::Role::moment)];
+    return lowered.set.memory.device.by_role[static_cast<int>(program::Role::moment)];
   };
   const std::int64_t fp32 = moments(lower(moments_model(), moments_options("fp32"))),
                      bf16 = moments(lower(moments_model(), moments_options("bf16")));

@@ -264,7 +264,7 @@ TEST(MuonModel, APlanHasNoMoreMemoryThanAdamWs) {
       const LoweringOptions o = lowering_options(c, device::Kind::cuda);
       EXPECT_EQ(o.optimizer == &kMuon, muon);
       const LoweredModel m = lower(c.model, o);
-      total[muon] = m.set.memory.total;
+      total[muon] = m.set.memory.device.total;
       double flops = 0, want = 0;
       for (const program::Node& node : m.set.find(kUpdate).nodes) flops += node.cost.flops;
       for (const StoredParameter& p : m.layout.stored) {

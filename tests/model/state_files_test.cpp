@@ -42,7 +42,7 @@ TEST(State, RowsAreTheValuesOfTheRunThatPersist) {
   std::int64_t planned = 0;
   for (const auto role :
        {program::Role::parameter, program::Role::working, program::Role::gradient, program::Role::moment})
-    planned += m.set.memory.by_role[static_cast<int>(role)];
+    planned += m.set.memory.device.by_role[static_cast<int>(role)];
   EXPECT_GE(planned, bytes);
   EXPECT_LT(planned, bytes + 5 * 256);
   EXPECT_EQ(m.row("nothing"), m.state.size());
@@ -79,7 +79,7 @@ TEST(State, AHandMadeOptimizerIsPlannedAndListedAsItsRowsSay) {
   EXPECT_GT(hidden.begin, 0);
   EXPECT_LT(hidden.end, m.layout.total);
   const std::int64_t n = m.layout.total, bytes = 2 * 4 * hidden.elements() + n + 4 * ((n + 255) / 256 + 13);
-  const std::int64_t planned = m.set.memory.by_role[static_cast<int>(program::Role::moment)];
+  const std::int64_t planned = m.set.memory.device.by_role[static_cast<int>(program::Role::moment)];
   EXPECT_GE(planned, bytes);
   EXPECT_LT(planned, bytes + 5 * 256);
 

@@ -22,6 +22,7 @@
 #include "perf/machines.h"
 #include "perf/plan.h"
 #include "program/builder.h"
+#include "program/copies.h"
 #include "program/program.h"
 #include "testing/paths.h"
 #include "train/tiny_run.h"
@@ -115,6 +116,23 @@ TEST(Roofline, RecomputeSavesMemoryAndCostsTime) {
       }
     }
   }
+}
+
+// Copies between memories take the link's time, and only what is not hidden by the nodes beside them counts.
+TEST(Roofline, CopiesCountWhereTheyDoNotHide) {
+  const program::Streamed s(1 << 24);
+  Machine m = machine_named("h200");
+  const auto seconds = [&] { return expected_seconds(s.set, "step", 1, 1, m); };
+  const double link = 4.0 * static_cast<double>(s.size) / m.host_rate;
+  EXPECT_NEAR(link, 1.22e-3, 1e-5) << "64 MiB at 55 GB/s";
+  const double slow = seconds();  // two copies, and the one sum that stands between them
+  EXPECT_GT(slow, 2 * link);
+  EXPECT_LT(slow, 2.1 * link);
+  m.host_rate *= 1e6;  // all of it hides
+  double computing = 0;
+  for (const program::Node& node : s.set.programs[0].nodes)
+    if (node.when == program::When::now) computing += node.cost.bytes / (0.95 * m.copy_rate) + 1.2e-6;
+  EXPECT_NEAR(seconds(), computing, 1e-3 * computing);
 }
 
 TEST(Plan, AnEngineAllocatesWhatIsPlanned) {

@@ -19,7 +19,7 @@ TEST(Muon, StepsAreThoseOfTorch) {
     const io::StoredTensor& start = oracle.at(name + ".weight.0");
     const std::int64_t rows = start.shape[0], columns = start.shape[1], side = std::min(rows, columns);
     const optim::Matrices one{1, rows, columns, {}, {}};
-    Memory memory;
+    testing::Memory memory;
     const Tensor momentum = memory.zeros({rows * columns}), gradient = memory.zeros({rows * columns});
     const Tensor weight = memory.zeros({rows * columns}), x = memory.zeros({1, rows, columns});
     const Tensor state = memory.object(StepState{.lr = 0.02f, .momentum = 0.95f});

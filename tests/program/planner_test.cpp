@@ -70,10 +70,10 @@ TEST(Planner, APlanHasNoFault) {
 
 TEST(Planner, ValuesThatDoNotMeetShareMemory) {
   const Chain forward_only(8, false);
-  const std::int64_t overlay = forward_only.set.memory.transient_by_program[0];
+  const std::int64_t overlay = forward_only.set.memory.device.transient_by_program[0];
   EXPECT_LT(overlay, sum_of_transients(forward_only.set) / 3);  // eight layers live in the room of about two
   const Chain training(8);
-  EXPECT_LT(training.set.memory.transient_by_program[0], sum_of_transients(training.set));
+  EXPECT_LT(training.set.memory.device.transient_by_program[0], sum_of_transients(training.set));
 }
 
 TEST(Planner, ThePlanIsWhatIsAllocated) {
@@ -82,15 +82,15 @@ TEST(Planner, ThePlanIsWhatIsAllocated) {
   ASSERT_EQ(device.allocated_bytes(), 0);
   {
     const auto executor = make_executor(chain.set, device);
-    EXPECT_EQ(device.allocated_bytes(), chain.set.memory.total);
-    EXPECT_EQ(executor->arena_bytes(), chain.set.memory.total);
+    EXPECT_EQ(device.allocated_bytes(), chain.set.memory.device.total);
+    EXPECT_EQ(executor->arena_bytes(), chain.set.memory.device.total);
   }
   EXPECT_EQ(device.allocated_bytes(), 0);
 }
 
 TEST(Planner, RolesAddUpToThePersistentRegionAndThePeakIsNamed) {
   const Chain chain(3);
-  const MemoryPlan& m = chain.set.memory;
+  const ArenaPlan& m = chain.set.memory.device;
   std::int64_t sum = 0;
   for (int r = 0; r < kRoles; ++r)
     if (persistent(static_cast<Role>(r))) sum += m.by_role[r];
@@ -113,7 +113,7 @@ TEST(Planner, WhatIsAliveAtThePeakIsWhatThePeakCounts) {
     by_role[static_cast<int>(v.role)] += aligned(v.bytes());
   }
   for (const Role r : {Role::activation, Role::scratch})
-    EXPECT_EQ(by_role[static_cast<int>(r)], chain.set.memory.by_role[static_cast<int>(r)]) << name_of(r);
+    EXPECT_EQ(by_role[static_cast<int>(r)], chain.set.memory.device.by_role[static_cast<int>(r)]) << name_of(r);
 }
 
 TEST(Planner, ANodeThatWritesWhatItReadsIsAFaultUnlessItsOpMayDoSo) {

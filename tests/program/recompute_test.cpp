@@ -92,7 +92,7 @@ TEST(Recompute, ANodeBeforeTheNormIsOneOfTheLayersOwn) {
 
 TEST(Recompute, IsNoWorkOfTheModelAndSavesMemory) {
   const RecomputedMlp none(Recompute::none), mlp(Recompute::mlp), block(Recompute::block);
-  const auto transients = [](const RecomputedMlp& m) { return m.set.memory.transient_by_program[0]; };
+  const auto transients = [](const RecomputedMlp& m) { return m.set.memory.device.transient_by_program[0]; };
   EXPECT_LE(transients(mlp), transients(none));
   EXPECT_LE(transients(block), transients(mlp));
   double counted = 0, again = 0;

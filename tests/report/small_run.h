@@ -21,10 +21,10 @@ struct SmallRun {
   explicit SmallRun(std::int64_t steps = 50, std::int64_t first_step = 0) {
     config.model.head_dim = 64;
     config.model.kv_heads = 4;
-    memory.by_role[static_cast<int>(program::Role::parameter)] = 300 << 20;
-    memory.by_role[static_cast<int>(program::Role::activation)] = 100 << 20;
-    memory.by_role[static_cast<int>(program::Role::output)] = 4096;
-    memory.total = 400 << 20;
+    memory.device.by_role[static_cast<int>(program::Role::parameter)] = 300 << 20;
+    memory.device.by_role[static_cast<int>(program::Role::activation)] = 100 << 20;
+    memory.device.by_role[static_cast<int>(program::Role::output)] = 4096;
+    memory.device.total = 400 << 20;
     header.config = &config;
     header.folder = "runs/a";
     header.device = "CPU (2 threads)";

@@ -215,7 +215,7 @@ TEST_F(WatchTest, APowerCapIsSaidOnlyWhereItCostsMuch) {
 
 TEST_F(WatchTest, MemoryOfACardThatIsLeftUnused) {
   program::MemoryPlan memory;
-  memory.total = std::int64_t{30} << 30;
+  memory.device.total = std::int64_t{30} << 30;
   train::RunHeader h;
   h.card = true;
   h.memory = &memory;

@@ -101,9 +101,16 @@ inline std::vector<std::string> check_plan(const ProgramSet& set) {
   std::vector<std::string> faults;
   for (const Program& program : set.programs) {
     check_pairs(set, program, faults);
-    for (const Node& node : program.nodes)
+    for (const Node& node : program.nodes) {
       if (writes_what_it_reads(set, node))
         faults.push_back(fmt::format("{}: {} writes what it reads", program.name, node.full_name()));
+      if (std::holds_alternative<ops::Copy<ValueId>>(node.op)) continue;
+      each_operand(node.op, [&](std::string_view operand, ValueId id, Access) {
+        if (set.at(id).memory != Memory::device)
+          faults.push_back(fmt::format("{}: {} computes with {} ({}) in the host's memory", program.name,
+                                       node.full_name(), operand, set.at(id).full_name()));
+      });
+    }
     std::set<ValueId> written;
     for (const Node& node : program.nodes) {
       each_operand(node.op, [&](std::string_view operand, ValueId id, Access access) {
@@ -119,7 +126,8 @@ inline std::vector<std::string> check_plan(const ProgramSet& set) {
     const std::vector<Lifetime> values = lifetimes(set, program);
     for (std::size_t i = 0; i < values.size(); ++i) {
       for (std::size_t j = 0; j < i; ++j) {
-        if (!values[i].overlaps(values[j])) continue;
+        if (!values[i].overlaps(values[j]) || set.at(values[i].value).memory != set.at(values[j].value).memory)
+          continue;
         const auto offset = [&](const Lifetime& l) {
           return set.memory.offsets[static_cast<std::size_t>(l.value.index)];
         };

@@ -186,12 +186,13 @@ struct SampleRun {
 
 SampleRun sample_run(const std::vector<std::string>& overrides, const Path& folder, bool resume = false) {
   SampleRun ran;
-  Hears listener([&](const Started& e) { ran.cache_bytes = e.memory->by_role[static_cast<int>(program::Role::cache)]; },
-                 [&](const Stepped& e) { ran.losses.push_back(e.loss); },
-                 [&](const Sampled& e) {
-                   ran.steps.push_back(e.step);
-                   ran.samples.push_back(e.texts);
-                 });
+  Hears listener(
+      [&](const Started& e) { ran.cache_bytes = e.memory->device.by_role[static_cast<int>(program::Role::cache)]; },
+      [&](const Stepped& e) { ran.losses.push_back(e.loss); },
+      [&](const Sampled& e) {
+        ran.steps.push_back(e.step);
+        ran.samples.push_back(e.texts);
+      });
   device::CpuDevice device(2);
   run_on(device, options_for({}, {}, {&listener}), tiny_run(overrides), folder, resume);
   return ran;

@@ -252,7 +252,7 @@ TEST(Trainer, ADryRunOfAModelThatDoesNotFitShowsItsMemoryAndWarns) {
   } device(1);
   std::int64_t total = 0;
   std::string warned;
-  Hears header([&](const Started& e) { total = e.memory->total; }, [&](const Warning& e) { warned += e.text; });
+  Hears header([&](const Started& e) { total = e.memory->device.total; }, [&](const Warning& e) { warned += e.text; });
   TrainOptions options = options_for(
       config::load({.file = "", .preset = "llama-1.36b", .overrides = {"train.batch_size=4096", "data.train=ping"}}),
       temp.path() / "large", {&header});

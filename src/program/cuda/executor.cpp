@@ -1,5 +1,8 @@
 // The CUDA executor. A program's first run launches node by node, which also makes the plans of its products; then it
 // is captured, and every later run replays the graph. Capturing executes nothing, so a first run changes state once.
+#include <array>
+#include <type_traits>
+
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/words.h"
@@ -25,15 +28,20 @@ class CudaExecutor final : public ArenaExecutor {
       : ArenaExecutor(set, device),
         device_(device),
         launch_(device.launch()),
-        side_(device.side_launch()),
         graphs_(options.graphs),
         group_(options.group),
         captured_(set.programs.size()) {
+    for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
+      lanes_[lane] = device.side_launch();
+      if (lane == static_cast<std::size_t>(Lane::side)) continue;
+      copy_streams_.push_back(device::cuda::make_stream());
+      lanes_[lane].stream = copy_streams_.back().get();
+    }
     if (group_) waits_.emplace();
   }
 
   ~CudaExecutor() override {  // the arena goes next
-    cudaStreamSynchronize(side_.stream);
+    for (const Launch& lane : lanes_) cudaStreamSynchronize(lane.stream);
     cudaStreamSynchronize(launch_.stream);
   }
 
@@ -78,13 +86,15 @@ class CudaExecutor final : public ArenaExecutor {
     }
   }
 
-  // On the second stream, after all that was queued on the first so far.
+  // On the stream of its lane, after all that was queued on the first so far.
   void start(std::size_t program, std::size_t node) {
-    const Pair& ends = pair(set().programs[program].nodes[node]);
+    const Node& started = set().programs[program].nodes[node];
+    const Launch& lane = lanes_[static_cast<std::size_t>(started.lane)];
+    const Pair& ends = pair(started);
     REDLINE_CUDA(cudaEventRecord(ends.begun.get(), launch_.stream));
-    REDLINE_CUDA(cudaStreamWaitEvent(side_.stream, ends.begun.get()));
-    run_node(program, node, side_);
-    REDLINE_CUDA(cudaEventRecord(ends.done.get(), side_.stream));
+    REDLINE_CUDA(cudaStreamWaitEvent(lane.stream, ends.begun.get()));
+    run_node(program, node, lane);
+    REDLINE_CUDA(cudaEventRecord(ends.done.get(), lane.stream));
   }
 
   struct Pair {
@@ -102,7 +112,10 @@ class CudaExecutor final : public ArenaExecutor {
     if constexpr (kCollective<Op>) {
       REDLINE_CHECK(group_, "{} without ranks", Op::kName);
       group_->run(op, on.stream);
-    } else if constexpr (requires { ops::cuda::run(op, on); })
+    } else if constexpr (std::is_same_v<Op, ops::Copy<Tensor>>)
+      REDLINE_CUDA(cudaMemcpyAsync(op.to.data, op.from.data, static_cast<std::size_t>(op.to.bytes()), cudaMemcpyDefault,
+                                   on.stream));
+    else if constexpr (requires { ops::cuda::run(op, on); })
       ops::cuda::run(op, on);
     else
       optim::cuda::run(op, on);
@@ -167,7 +180,9 @@ class CudaExecutor final : public ArenaExecutor {
   }
 
   device::CudaDevice& device_;
-  Launch launch_, side_;
+  Launch launch_;
+  std::vector<device::cuda::Stream> copy_streams_;
+  std::array<Launch, kLanes> lanes_;
   bool graphs_;
   dist::Group* group_;
   std::optional<WaitClock> waits_;   // where there are other ranks

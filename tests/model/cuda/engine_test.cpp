@@ -279,7 +279,7 @@ TEST_P(ModelsOnCard, PlansAreWhatIsAllocated) {
   for (const DType compute : {DType::f32, DType::bf16}) {
     Made engine = engine_on_card(compute);
     step_of_two(engine, 0);
-    EXPECT_EQ(card().allocated_bytes(), engine.programs().memory.total);
+    EXPECT_EQ(card().allocated_bytes(), engine.programs().memory.device.total);
   }
   EXPECT_EQ(card().allocated_bytes(), 0);
 }

@@ -158,7 +158,7 @@ TEST_P(Fp8OnCard, ARunGoesOnFromCopiedState) {
   o.products.bits = o.attention.bits = ops::Bits::repeat;
   Made whole(model_, o, card());
   Engine resumed(model_, o, card());
-  EXPECT_EQ(card().allocated_bytes(), 2 * whole.programs().memory.total);
+  EXPECT_EQ(card().allocated_bytes(), 2 * whole.programs().memory.device.total);
   whole.step(0);
   for (const std::string_view array : {optim::kParameters, optim::kFirstMoments, optim::kSecondMoments,
                                        std::string_view("fp8 input scales"), std::string_view("fp8 gradient scales")}) {

@@ -10,6 +10,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "program/builder.h"
+#include "program/copies.h"
 #include "program/planner.h"
 #include "testing/check_plan.h"
 #include "testing/on_card.h"
@@ -165,15 +166,24 @@ TEST_F(CudaExecutor, APairRunsBesideTheNodesBetweenItsEnds) {
   }
 }
 
+// Each run reads the state that the one before sent back, so a copy that is not waited for shows.
+TEST_F(CudaExecutor, StateOnTheHostIsUpdatedThroughTheCard) {
+  constexpr std::int64_t kSize = 1 << 22;
+  const Streamed streamed(kSize);
+  ASSERT_EQ(check_plan(streamed.set), std::vector<std::string>{});
+  for (const bool graphs : {false, true})
+    EXPECT_EQ(std::ranges::count(streamed.after(20, card(), {.graphs = graphs}), 20.0f), kSize) << "graphs " << graphs;
+}
+
 TEST_F(CudaExecutor, ThePlanIsWhatIsAllocated) {
   const Sums sums;
   {
     const auto executor = make_executor(sums.set, card());
-    EXPECT_EQ(card().allocated_bytes(), sums.set.memory.total);
-    EXPECT_EQ(executor->arena_bytes(), sums.set.memory.total);
+    EXPECT_EQ(card().allocated_bytes(), sums.set.memory.device.total);
+    EXPECT_EQ(executor->arena_bytes(), sums.set.memory.device.total);
     executor->run("step");
     executor->run("step");
-    EXPECT_EQ(card().allocated_bytes(), sums.set.memory.total);
+    EXPECT_EQ(card().allocated_bytes(), sums.set.memory.device.total);
   }
   EXPECT_EQ(card().allocated_bytes(), 0);
 }

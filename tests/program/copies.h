@@ -1,0 +1,53 @@
+// A program whose state lies in the host's memory: it comes to the device beside other nodes, is updated, and goes back.
+#pragma once
+
+#include <vector>
+
+#include "program/builder.h"
+#include "program/executor.h"
+#include "program/planner.h"
+
+namespace redline::program {
+
+struct Streamed {
+  ProgramSet set;
+  ValueId state, one, near;
+  std::int64_t size;
+
+  // state += 1, and a sum of ones beside each copy.
+  explicit Streamed(std::int64_t elements, DType type = DType::f32) : size(elements) {
+    Writer w(set);
+    state = w.declare("state", {size}, type, Role::moment, Memory::host);
+    one = w.declare("one", {size}, type, Role::input);
+    w.begin("step", {.compute = type});
+    near = w.activation("near", {size});
+    const ValueId c = w.activation("c", {size}), sum = w.activation("sum", {size});
+    const auto add = [&](ValueId x, ValueId y, ValueId to, const char* name) {
+      w.append(ops::Add<ValueId>{x, y, to}, Phase::update, name);
+    };
+    const std::int32_t in = w.start(ops::Copy<ValueId>{state, near}, Phase::update, "state/in");
+    add(one, one, c, "c");
+    w.wait(in);
+    add(near, one, sum, "sum");
+    const std::int32_t out = w.start(ops::Copy<ValueId>{sum, state}, Phase::update, "state/out");
+    add(c, one, c, "c again");
+    w.wait(out);
+    w.end();
+    plan_memory(set);
+  }
+
+  // The state after some runs.
+  std::vector<float> after(int runs, device::Device& device, const ExecutorOptions& options = {}) const {
+    const auto executor = make_executor(set, device, options);
+    executor->write(one, std::vector<float>(static_cast<std::size_t>(size), 1.0f));
+    for (int i = 0; i < runs; ++i) {
+      executor->poison_transients();
+      executor->run("step");
+    }
+    std::vector<float> out(static_cast<std::size_t>(size));
+    executor->read(state, out);
+    return out;
+  }
+};
+
+}  // namespace redline::program

@@ -1,0 +1,64 @@
+// Values in the host's memory, and the copies that bring them to the device and back: each memory has its own arena,
+// copies run beside other nodes, and the checker sees a node that would compute with what lies elsewhere.
+#include "program/copies.h"
+
+#include <gtest/gtest.h>
+
+#include "testing/check_plan.h"
+#include "testing/says.h"
+
+namespace redline::program {
+namespace {
+
+constexpr std::int64_t kElements = 1000;
+
+TEST(Copies, EachMemoryHasItsOwnArena) {
+  const Streamed s(kElements);
+  EXPECT_EQ(check_plan(s.set), std::vector<std::string>{});
+  const std::int64_t one = aligned(kElements * 4);
+  EXPECT_EQ(s.set.memory.host.total, one);
+  EXPECT_EQ(s.set.memory.host.by_role[static_cast<int>(Role::moment)], one);
+  EXPECT_EQ(s.set.memory.device.persistent, one) << "the input alone";
+  EXPECT_EQ(s.set.memory.device.by_role[static_cast<int>(Role::moment)], 0);
+  EXPECT_EQ(s.set.memory.device.total, 4 * one) << "the input, what came, the sum and the work beside it";
+  device::CpuDevice device(1);
+  const auto executor = make_executor(s.set, device);
+  EXPECT_EQ(executor->arena_bytes(), s.set.memory.device.total);
+}
+
+TEST(Copies, StateOnTheHostIsUpdatedThroughTheDevice) {
+  device::CpuDevice device(2);
+  EXPECT_EQ(Streamed(kElements).after(7, device), std::vector<float>(kElements, 7.0f));
+}
+
+TEST(Copies, LanesFollowTheDirection) {
+  const Streamed s(kElements);
+  std::vector<Lane> lanes;
+  for (const Node& node : s.set.programs[0].nodes)
+    if (node.when != When::now) lanes.push_back(node.lane);
+  EXPECT_EQ(lanes, (std::vector{Lane::to_device, Lane::to_device, Lane::to_host, Lane::to_host}));
+}
+
+TEST(Copies, AViewLiesWhereItsOwnerDoes) {
+  ProgramSet set;
+  Writer w(set);
+  const ValueId whole = w.declare("whole", {64}, DType::f32, Role::moment, Memory::host);
+  EXPECT_EQ(set.at(w.view(whole, "half", {32}, 128)).memory, Memory::host);
+}
+
+TEST(Copies, ANodeThatComputesWithTheHostsMemoryIsAFault) {
+  ProgramSet set;
+  Writer w(set);
+  const ValueId far = w.declare("far", {kElements}, DType::f32, Role::moment, Memory::host);
+  const ValueId out = w.declare("out", {kElements}, DType::f32, Role::output);
+  w.begin("step", {});
+  w.append(ops::Add<ValueId>{far, far, out}, Phase::update, "sum");
+  w.end();
+  plan_memory(set);
+  const std::vector<std::string> faults = check_plan(set);
+  ASSERT_EQ(faults.size(), 2u);
+  EXPECT_TRUE(testing::says(faults[0], {"sum", "far", "host"})) << faults[0];
+}
+
+}  // namespace
+}  // namespace redline::program
