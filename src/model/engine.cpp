@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "model/fp8_linears.h"
 #include "optim/adamw.h"
 #include "optim/schedule.h"
@@ -70,6 +71,34 @@ using optim::StateKind;
 bool has_scales(const optim::StateTable& table) {
   return std::ranges::find(table, StateKind::fp8_scales, &optim::StateArray::kind) != table.end();
 }
+
+// What a program asks for and what it leaves, written down once, so that callers need not know an order. Where ranks
+// update weights by parts, an update leaves each rank with its own part alone.
+struct Rule {
+  std::string_view program;
+  bool scales = false;         // its products may take eight bits: scales are found first where there are none
+  bool whole = false;          // reads all weights: they are gathered first
+  bool stops = false;          // ends where the flag of drop_on() is set; an update never does
+  bool takes_average = false;  // may run while the average stands in the weights' place
+  enum class Leaves { as_they_were, whole, in_parts } leaves = Leaves::as_they_were;
+};
+constexpr Rule kRules[] = {
+    {.program = kFirst, .scales = true, .stops = true, .leaves = Rule::Leaves::whole},  // it gathers them itself
+    {.program = kAccumulate, .scales = true, .stops = true},
+    {.program = kLast, .scales = true, .stops = true},
+    {.program = kUpdate, .leaves = Rule::Leaves::in_parts},
+    {.program = kUpdateWithNorms, .leaves = Rule::Leaves::in_parts},
+    {.program = kSmallGradient},
+    {.program = kShowAverage, .leaves = Rule::Leaves::in_parts},
+    {.program = kShowWeights, .takes_average = true, .leaves = Rule::Leaves::in_parts},
+    {.program = kGather, .takes_average = true, .leaves = Rule::Leaves::whole},
+    {.program = kCheck},
+    {.program = kRefresh, .leaves = Rule::Leaves::in_parts},
+    {.program = kEvaluate, .whole = true, .stops = true, .takes_average = true},
+    {.program = kLogits, .whole = true, .takes_average = true},
+    {.program = kPrefill},
+    {.program = kDecode},
+};
 
 }  // namespace
 
@@ -142,22 +171,39 @@ void Engine::calibrate() {
 }
 
 std::vector<Tensor> Engine::state() const {
+  REDLINE_CHECK(!averaged_, "the state was asked for while the average stood in the weights' place");
   std::vector<Tensor> arrays;
   for (const ValueId value : lowered_.state_values) arrays.push_back(executor_->tensor(value));
   return arrays;
 }
 
 void Engine::refresh() {
-  if (lowered_.at(optim::kWorking).present()) executor_->run(kRefresh);
-  gathered_ = !options_.training || !updates_by_parts();
+  if (lowered_.at(optim::kWorking).present()) return run(kRefresh);
+  whole_ = !updates_by_parts();
 }
 
 bool Engine::updates_by_parts() const {
-  return !options_.sharing.alone() && options_.sharing.mode == dist::Mode::zero1;
+  return options_.training && !options_.sharing.alone() && options_.sharing.mode == dist::Mode::zero1;
+}
+
+void Engine::run(std::string_view program, const Look& look) {
+  const Rule* const rule = std::ranges::find(kRules, program, &Rule::program);
+  REDLINE_CHECK(rule != std::end(kRules), "no rule for the program {}", program);
+  REDLINE_CHECK(!averaged_ || rule->takes_average, "{} while the average stands in the weights' place", program);
+  if (rule->scales && !calibrated_) calibrate();
+  if (rule->whole) gather_weights();
+  const StopFlag* const stop = rule->stops ? stop_ : nullptr;
+  if (look.timed) clock_.begin();
+  if (look.watch)
+    executor_->run_watched(program, look.watch, stop);
+  else
+    executor_->run(program, look.timer, stop);
+  if (look.timed) clock_.end();
+  if (rule->leaves != Rule::Leaves::as_they_were) whole_ = rule->leaves == Rule::Leaves::whole || !updates_by_parts();
 }
 
 void Engine::gather_weights() {
-  if (!std::exchange(gathered_, true)) executor_->run(kGather);
+  if (!whole_) run(kGather);
 }
 
 void Engine::upload(const data::Batch& batch) {
@@ -186,36 +232,18 @@ void Engine::set_step(std::uint64_t step, double lr, const StepCounts& counts, s
   executor_->at_step(step);
 }
 
-void Engine::run_timed(std::string_view program, program::NodeTimer* timer, const StopFlag* stop,
-                       const program::NodeWatch& watch) {
-  clock_.begin();
-  if (watch)
-    executor_->run_watched(program, watch, stop);
-  else
-    executor_->run(program, timer, stop);
-  clock_.end();
-}
-
 void Engine::micro_step(bool first, bool last, program::NodeTimer* timer, const program::NodeWatch& watch) {
-  if (!calibrated_) calibrate();
   const bool adds_up = last && !options_.sharing.alone() && options_.sharing.mode != dist::Mode::fsdp;
-  run_timed(first ? kFirst : adds_up ? kLast : kAccumulate, timer, stop_, watch);
-  if (first) gathered_ = true;
+  run(first ? kFirst : adds_up ? kLast : kAccumulate, {.timer = timer, .watch = watch, .timed = true});
 }
 
-void Engine::update(program::NodeTimer* timer) {
-  run_timed(kUpdate, timer, nullptr);
-  gathered_ = !updates_by_parts();
-}
+void Engine::update(program::NodeTimer* timer) { run(kUpdate, {.timer = timer, .timed = true}); }
 
-void Engine::update_with_norms() {
-  run_timed(kUpdateWithNorms, nullptr, nullptr);
-  gathered_ = !updates_by_parts();
-}
+void Engine::update_with_norms() { run(kUpdateWithNorms, {.timed = true}); }
 
 void Engine::small_gradient(std::uint64_t step, double pairs) {
   set_step(step, 0, pairs, 0);
-  executor_->run(kSmallGradient);
+  run(kSmallGradient);
 }
 
 NormSums Engine::norm_sums() {
@@ -231,13 +259,22 @@ NormSums Engine::norm_sums() {
   return all;
 }
 
-void Engine::show_average(bool average) {
-  executor_->run(average ? kShowAverage : kShowWeights);
-  gathered_ = !updates_by_parts();
+Engine::ShownAverage::ShownAverage(Engine& engine) : engine_(engine) {
+  engine_.run(kShowAverage);
+  engine_.averaged_ = true;
+}
+
+Engine::ShownAverage::~ShownAverage() {
+  try {
+    engine_.run(kShowWeights);
+    engine_.averaged_ = false;
+  } catch (const std::exception& e) {  // the engine refuses all work and every save from here on
+    log::warn("the weights did not come back to their place: {}", e.what());
+  }
 }
 
 bool Engine::parameters_finite() {
-  executor_->run(kCheck);
+  run(kCheck);
   UpdateResult result;
   executor_->read(lowered_.check_result, &result, sizeof result);
   return result.finite == 1.0f;
@@ -267,17 +304,20 @@ void Engine::rehearse(const data::Batch& batch) {
 }
 
 double Engine::evaluate() {
-  gather_weights();
-  executor_->run(kEvaluate, nullptr, stop_);
+  run(kEvaluate);
   return loss_sum();
 }
 
 std::vector<float> Engine::logits() {
-  gather_weights();
-  executor_->run(kLogits);
+  run(kLogits);
   std::vector<float> out(static_cast<std::size_t>(lowered_.set.at(lowered_.logits).shape.elements()));
   executor_->read(lowered_.logits, out);
   return out;
+}
+
+void Engine::continue_texts(std::string_view program) {
+  REDLINE_CHECK(whole_, "{} without gather_weights() on all ranks", program);
+  run(program);
 }
 
 double Engine::loss_sum() {

@@ -114,9 +114,19 @@ class Engine {
   NormSums norm_sums();
   // Sets the share of the weights in their average, for updates from here on (optim/adamw.h).
   void average_with(double share) { average_share_ = static_cast<float>(share); }
-  // Lets evaluate() use the average of the weights, or the weights again. It must be switched back before any other
-  // program runs.
-  void show_average(bool average);
+  // While it lives, evaluate() uses the average of the weights, which stands in their place. Until it goes no program
+  // may touch the weights, and no state may be read: both are errors.
+  class [[nodiscard]] ShownAverage {
+   public:
+    explicit ShownAverage(Engine& engine);
+    ~ShownAverage();
+    ShownAverage(const ShownAverage&) = delete;
+    ShownAverage& operator=(const ShownAverage&) = delete;
+
+   private:
+    Engine& engine_;
+  };
+  ShownAverage show_average() { return ShownAverage(*this); }
   // Waits for the result. Parameters that are not finite must not be saved: they would be loaded again and again.
   bool parameters_finite();
   double evaluate();  // sum of the uploaded batch's losses
@@ -130,7 +140,8 @@ class Engine {
   // chooses, tunes and captures before the first step. Only gradients and losses change, and scales where there are
   // none yet.
   void rehearse(const data::Batch& batch);
-  std::vector<float> logits();  // [tokens, vocab] of the uploaded batch
+  std::vector<float> logits();                    // [tokens, vocab] of the uploaded batch
+  void continue_texts(std::string_view program);  // kPrefill or kDecode, over whole weights (model/generate.h)
 
   double loss_sum();  // of the micro-steps since the last first one
   // Sends a step's loss sum and the result of its update to the host; take_result() waits for the oldest that was sent.
@@ -155,8 +166,15 @@ class Engine {
   void forget_scales();
   void forget(optim::StateKind kind);  // sets arrays to zero
   bool updates_by_parts() const;       // each rank updates a part of the weights, and the others get it later
-  void run_timed(std::string_view program, program::NodeTimer* timer, const StopFlag* stop,
-                 const program::NodeWatch& watch = {});
+  // The one way to run a program: it sees to what the program asks for, and notes what it leaves (engine.cpp has the
+  // table). `timed`: it is a part of the step.
+  struct Look {
+    program::NodeTimer* timer = nullptr;
+    program::NodeWatch watch = {};
+    bool timed = false;
+  };
+  void run(std::string_view program, const Look& look);
+  void run(std::string_view program) { run(program, {}); }
 
   config::Model model_;
   LoweringOptions options_;
@@ -167,8 +185,9 @@ class Engine {
   StepClock clock_;
   const StopFlag* stop_ = nullptr;
   float average_share_ = 1;
-  bool gathered_ = true;    // no rank has updated its part of the weights since the others got it
+  bool whole_ = true;       // no rank has updated its part of the weights since the others got it
   bool calibrated_ = true;  // or nothing is cast to eight bits
+  bool averaged_ = false;   // the average stands in the weights' place
 };
 
 // The parameters by Hugging Face name. A missing, superfluous or misshapen tensor is a UserError that names it. The

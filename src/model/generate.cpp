@@ -112,7 +112,7 @@ std::span<const float> Decoding::prefill(std::span<const std::int32_t> text, std
   executor.write(d.prompt.slot_documents, documents_);
   executor.write(d.last_row, &last, sizeof last);
   executor.expect(ops::Documents::packed);
-  executor.run(kPrefill);
+  engine_.continue_texts(kPrefill);
   executor.read(d.prompt_logits, prompt_logits_);
   return prompt_logits_;
 }
@@ -136,7 +136,7 @@ std::span<const float> Decoding::step(std::span<const std::int32_t> tokens) {
   program::Executor& executor = engine_.executor();
   executor.write(d.next_input, input_);
   executor.expect(ops::Documents::packed);
-  executor.run(kDecode);
+  engine_.continue_texts(kDecode);
   executor.read(d.slot_logits, next_logits_);
   return next_logits_;
 }

@@ -156,16 +156,8 @@ std::optional<double> Asides::loss_of_average() {
   const std::int64_t step = session_.state.step;
   if (!session_.lowering.average || step == 0) return std::nullopt;
   if (optim::average_share(session_.config.train, step - 1, ends_.steps()) == 1) return std::nullopt;
-  model::Engine& engine = *session_.engine;
-  engine.show_average(true);
-  std::vector<HeldOutLoss> found;
-  try {
-    found = losses(true);
-  } catch (...) {
-    engine.show_average(false);
-    throw;
-  }
-  engine.show_average(false);
+  const auto shown = session_.engine->show_average();
+  const std::vector<HeldOutLoss> found = losses(true);
   return found.empty() ? std::nullopt : std::optional(found[0].loss);
 }
 

@@ -90,18 +90,31 @@ TEST(Average, IsEvaluatedInTheWeightsPlaceAndTheyComeBack) {
     const double loss = engine.evaluate();
     const std::vector<float> weights = array_of(engine, optim::kParameters),
                              average = array_of(engine, optim::kAverage);
-    engine.show_average(true);
-    const double of_average = engine.evaluate();
-    engine.show_average(false);
+    const double of_average = loss_of_average(engine);
     EXPECT_EQ(engine.evaluate(), loss);
     EXPECT_EQ(array_of(engine, optim::kParameters), weights);
     EXPECT_EQ(array_of(engine, optim::kAverage), average);
     std::ranges::copy(average, array_on_host(other, optim::kAverage).begin());
-    other.show_average(true);
     other.upload(held_out);
-    EXPECT_EQ(other.evaluate(), of_average) << "whatever its own weights are";
+    EXPECT_EQ(loss_of_average(other), of_average) << "whatever its own weights are";
     EXPECT_NE(of_average, loss);
   }
+}
+
+// An update would be of the average, and a save would keep it as the weights.
+TEST(Average, NothingTouchesTheWeightsWhileTheAverageIsInTheirPlace) {
+  device::CpuDevice device(1);
+  TinyEngine engine(tiny_model("llama"), average_options(), device);
+  averaged_step(engine, 0);
+  {
+    const auto shown = engine.show_average();
+    EXPECT_THROW(engine.update(), MachineError);
+    EXPECT_THROW(engine.micro_step(true), MachineError);
+    EXPECT_THROW(engine.parameters_finite(), MachineError);
+    EXPECT_THROW(engine.state(), MachineError);
+  }
+  EXPECT_TRUE(engine.parameters_finite());
+  averaged_step(engine, 1);
 }
 
 TEST(Average, StandsStillWhereAnUpdateIsNotMade) {
@@ -135,9 +148,7 @@ AveragedRun train_on(int ranks, Mode mode, DType compute) {
     const NormSums sums = engine.norm_sums();
     engine.upload(batch_number(999, engine.model().vocab));
     const double loss = engine.evaluate();
-    engine.show_average(true);
-    const double of_average = engine.evaluate();
-    engine.show_average(false);
+    const double of_average = loss_of_average(engine);
     EXPECT_EQ(engine.evaluate(), loss);
     const std::vector<float> here = array_of(engine, optim::kAverage);
     const Range range = engine.lowered().state[engine.lowered().row(optim::kAverage)].range;

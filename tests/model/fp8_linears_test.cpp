@@ -157,7 +157,7 @@ TEST_P(Fp8Models, RolesTellTheTruth) {
   LoweringOptions o = options();
   o.spike = 10;
   const LoweredModel lowered = lower(model_, o);
-  const auto in = [&](program::Role role) { return lowered.set.memory.by_role[static_cast<int>(role)]; };
+  const auto in = [&](program::Role role) { return lowered.set.memory.device.by_role[static_cast<int>(role)]; };
   const std::int64_t array = aligned(4 * lowered.layout.total);
   EXPECT_EQ(in(program::Role::gradient), array);
   EXPECT_EQ(in(program::Role::moment), 2 * array);

@@ -93,6 +93,11 @@ inline std::vector<float> array_of(model::Engine& engine, std::string_view name)
   engine.executor().read(value, out);
   return out;
 }
+// Of the uploaded batch.
+inline double loss_of_average(model::Engine& engine) {
+  const auto shown = engine.show_average();
+  return engine.evaluate();
+}
 inline std::span<float> array_on_host(model::Engine& engine, std::string_view name) {
   EXPECT_TRUE(engine.device().shares_host_memory());
   const Tensor t = engine.executor().tensor(engine.lowered().at(name));

@@ -104,9 +104,7 @@ TEST_F(CudaAverageModel, LookingChangesNoBitAndAnEvaluationOfTheAverageNeither) 
     const double loss = seen.evaluate();
     double of_average[2];
     for (double& of : of_average) {  // the second time as graphs
-      seen.show_average(true);
-      of = seen.evaluate();
-      seen.show_average(false);
+      of = loss_of_average(seen);
       EXPECT_EQ(seen.evaluate(), loss);
     }
     EXPECT_EQ(of_average[0], of_average[1]);
