@@ -1,5 +1,5 @@
-// The common part of executors: it allocates an arena for each memory by the plan, binds every op to its addresses, and moves values
-// in and out. A backend adds how a program runs.
+// The common part of executors: it allocates an arena for each memory by the plan, binds every op to its addresses, and
+// moves values in and out. A backend adds how a program runs.
 #pragma once
 
 #include <memory>

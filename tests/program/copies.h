@@ -1,4 +1,5 @@
-// A program whose state lies in the host's memory: it comes to the device beside other nodes, is updated, and goes back.
+// A program whose state lies in the host's memory: it comes to the device beside other nodes, is updated, and goes
+// back.
 #pragma once
 
 #include <vector>
