@@ -417,9 +417,9 @@ void require_vocabulary(const Corpus& corpus, std::int64_t model_vocab, std::str
   if (corpus.vocabulary() <= model_vocab) return;
   if (!corpus.bytes_of_ids())  // ids that stand for no known text
     fail_user(
-        "{}model.vocab is {}, but the data ({}) hold the id {}; set model.vocab to the vocabulary of the tokenizer "
-        "that they were made with",
-        where, model_vocab, corpus.name(), corpus.vocabulary() - 1);
+        "{}model.vocab is {}, but the data ({}) hold the id {}; set model.vocab to at least {}, best to the vocabulary "
+        "of the tokenizer that they were made with",
+        where, model_vocab, corpus.name(), corpus.vocabulary() - 1, corpus.vocabulary());
   fail_user("{}model.vocab is {}, but the data ({}) has a vocabulary of {}; set model.vocab to at least that", where,
             model_vocab, corpus.name(), corpus.vocabulary());
 }

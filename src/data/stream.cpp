@@ -408,7 +408,7 @@ std::int64_t DocumentEncoder::append(const TextInput& input, TextBlock& block, s
     input.parse(block, document, conversation_);
   const bool large = block.bytes.size() > kLongText;
   if (large && block.documents() == 1) {
-    block.bytes = std::string();
+    std::string().swap(block.bytes);  // an empty string that is assigned leaves its memory to it
     block.ends.clear();
   }
   auto bytes = static_cast<std::int64_t>(conversation_.text.size());
@@ -416,7 +416,10 @@ std::int64_t DocumentEncoder::append(const TextInput& input, TextBlock& block, s
     bytes = chat_->append(conversation_, tokens);
   else
     append_text(tokens, drain);
-  if (large) conversation_ = {};
+  if (large) {
+    Conversation none;
+    std::swap(conversation_, none);
+  }
   return bytes;
 }
 

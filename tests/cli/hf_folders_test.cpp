@@ -343,6 +343,9 @@ TEST_F(HfFolders, ARunAndItsExportBeginTextsAsTheirDocumentsDid) {
     EXPECT_EQ(run.sampled, out.sampled) << bos;
     const io::Json use = io::read_json(real_files(), folder_ / (bos + "-out") / "tokenizer_config.json");
     EXPECT_EQ(use["add_bos_token"], bos == "auto");
+    const io::Json template_of =
+        io::read_json(real_files(), folder_ / (bos + "-out") / "tokenizer.json")["post_processor"];
+    EXPECT_EQ(template_of.is_null(), bos == "none") << "readers ask it alone: " << template_of.dump();
     (bos == "auto" ? with : without) = run;
   }
   EXPECT_EQ(with.prompt, without.prompt.get<int>() + 1);

@@ -134,10 +134,15 @@ TEST_F(ResumeCommand, ABadDocumentBeforeTheFirstStepBlocksNothing) {
   write("x.jsonl", "?" + good);
   fs::create_directories(folder_ / "b");
   write("b/notes.md", "mine");
-  expect_bad_input(run(train), {"x.jsonl:1"});
+  const auto expect_bad_line = [&] {  // the header was shown by then
+    const Ran ran = run(train);
+    EXPECT_EQ(ran.status, 2);
+    EXPECT_TRUE(testing::says(ran.err, "x.jsonl:1"));
+  };
+  expect_bad_line();
   EXPECT_EQ(real_files().list(folder_ / "b"), (std::vector<std::string>{"notes.md"}));
   fs::remove_all(folder_ / "b");
-  expect_bad_input(run(train), {"x.jsonl:1"});
+  expect_bad_line();
   EXPECT_FALSE(fs::exists(folder_ / "b"));
   write("x.jsonl", good);
   EXPECT_EQ(run(train).status, 0);

@@ -124,7 +124,8 @@ TEST(Vocabulary, APromptBeginsAsTheFoldersTokenizerSays) {
   checkpoint.run->data.bos = "auto";
   real_files().create_folders(temp / "given");
   real_files().replace(temp / "given/tokenizer.json", json.dump());
-  real_files().replace(temp / "tokenizer_config.json", R"({"add_bos_token": false})");
+  json["post_processor"] = nullptr;
+  real_files().replace(temp / "tokenizer.json", json.dump());
   EXPECT_EQ(Vocabulary(real_files(), checkpoint).encode("a text"), bare);
   EXPECT_EQ(Vocabulary(real_files(), checkpoint, (temp / "given").string()).encode("a text"), bare);
   checkpoint.run.reset();

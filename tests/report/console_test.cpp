@@ -62,7 +62,7 @@ TEST(Header, SaysWhatTheDataHoldAndHowOftenTheyAreRead) {
       all += line.substr(line.find_first_not_of(' ')) + " ";
     return all;
   };
-  EXPECT_TRUE(says(data_line(), "ping (generated), packed "));
+  EXPECT_TRUE(says(data_line(), "ping (generated), packed;"));
   run.header.training_data = data::EpochSize{12'345, 6'800'000, 0};
   run.header.held_out_data = data::EpochSize{1, 500'000, 0};
   run.header.epochs = 5.781;

@@ -47,6 +47,7 @@ train::StepMetrics full_step() {
   m.learned = 0.25;
   m.memory_gib = 0.75;
   m.eval_loss = 2.75;
+  m.eval_tokens = 4096;
   m.eval_loss_average = 2.7;
   m.norms.emplace(std::vector<model::TensorNorm>{{"head", 0.5, 3, 0.25}});
   m.norms->noise_scale = 1e5;

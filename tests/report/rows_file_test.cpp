@@ -153,9 +153,11 @@ TEST(MetricsFile, TheEvaluationBeforeTheFirstStepIsStepZero) {
     file.on(train::Stepped{small_step(1)});
     file.on(train::Evaluated{1, 5.25, 1e9});  // comes with its step's row
   }
-  EXPECT_EQ(real_files().read(path), "{\"step\":0,\"time\":1000000000,\"eval_loss\":5.5}\n" + text_of_rows(1));
+  EXPECT_EQ(real_files().read(path),
+            "{\"step\":0,\"time\":1000000000,\"eval_loss\":5.5,\"eval_tokens\":0}\n" + text_of_rows(1));
   run_metrics(real_files(), path, 1, 2);
-  EXPECT_EQ(real_files().read(path), "{\"step\":0,\"time\":1000000000,\"eval_loss\":5.5}\n" + text_of_rows(2));
+  EXPECT_EQ(real_files().read(path),
+            "{\"step\":0,\"time\":1000000000,\"eval_loss\":5.5,\"eval_tokens\":0}\n" + text_of_rows(2));
 }
 
 TEST(MetricsFile, AWriteThatFailsIsThrown) {

@@ -258,9 +258,6 @@ class BpeTokenizer final : public Tokenizer {
     if (bos_ < 0 && !spec_.beginning.empty()) bos_ = spec_.beginning.back();
     for (const std::string_view known : kBosTokens)
       if (bos_ < 0) bos_ = spec_.id_of(known);
-    // As transformers has it: the notes stand above the file's own template.
-    if (notes.adds_bos && !*notes.adds_bos) spec_.beginning.clear();
-    if (notes.adds_bos.value_or(false) && spec_.beginning.empty() && bos_ >= 0) spec_.beginning = {bos_};
     fingerprint_ = hash64(fmt::format("{} {}", hex64(hash64(json)), end_));
   }
 

@@ -318,7 +318,46 @@ void describe_use(TokenizerFiles& files, const Tokenizer* tokenizer, const Token
   if (tokenizer && use.beginning) describe_beginning(files, *tokenizer, *use.beginning);
 }
 
+namespace {
+
+// The post-processor that puts these tokens before a text. What it does beside that stays: ByteLevel's own cares for
+// offsets alone.
+io::Json post_processor_for(const io::Json& before, const Tokenizer& tokenizer,
+                            std::span<const std::int32_t> beginning) {
+  io::Json processors = io::Json::array();
+  const auto keep = [&](const io::Json& one) {
+    if (one.is_object() && one.value("type", "") == "ByteLevel") processors.push_back(one);
+  };
+  if (before.is_object() && before.value("type", "") == "Sequence")
+    for (const io::Json& one : before.value("processors", io::Json::array())) keep(one);
+  else
+    keep(before);
+  if (!beginning.empty()) {
+    io::Json single = io::Json::array(), tokens = io::Json::object();
+    for (const std::int32_t id : beginning) {
+      const std::string text = tokenizer.written(id);
+      single.push_back({{"SpecialToken", {{"id", text}, {"type_id", 0}}}});
+      tokens[text] = {{"id", text}, {"ids", {id}}, {"tokens", {text}}};
+    }
+    single.push_back({{"Sequence", {{"id", "A"}, {"type_id", 0}}}});
+    io::Json pair = single;
+    pair.push_back({{"Sequence", {{"id", "B"}, {"type_id", 1}}}});
+    processors.push_back(
+        {{"type", "TemplateProcessing"}, {"single", single}, {"pair", pair}, {"special_tokens", tokens}});
+  }
+  if (processors.empty()) return nullptr;
+  if (processors.size() == 1) return processors[0];
+  return {{"type", "Sequence"}, {"processors", processors}};
+}
+
+}  // namespace
+
 void describe_beginning(TokenizerFiles& files, const Tokenizer& tokenizer, std::span<const std::int32_t> beginning) {
+  if (files.contains(kTokenizerJson) && !std::ranges::equal(tokenizer.beginning(), beginning)) {
+    io::Json root = read_object(files, kTokenizerJson);
+    root["post_processor"] = post_processor_for(root.value("post_processor", io::Json()), tokenizer, beginning);
+    files[kTokenizerJson] = text_of(root);
+  }
   io::Json config = read_object(files, kTokenizerConfig);
   config[kAddBos] = !beginning.empty();
   files[kTokenizerConfig] = text_of(config);

@@ -109,7 +109,7 @@ void require_fits(const Tokenizer& tokenizer, std::int64_t model_vocab, std::str
 // What a tokenizer_config.json says about the tokenizer beside it.
 struct TokenizerNotes {
   std::string end = {}, bos = {};     // contents of the special tokens; empty: those that are known by name
-  std::optional<bool> adds_bos = {};  // before a text; nothing: the tokenizer's own file says it
+  std::optional<bool> adds_bos = {};  // before a text; a tokenizer.json says it itself, in its post-processor
 };
 
 // `name` is the tokenizer's own and leads its UserErrors.
@@ -150,7 +150,8 @@ struct TokenizerUse {
 // Writes it into tokenizer_config.json, which is made where it is missing; other settings there stay. `tokenizer` is
 // null where redline cannot read the files: then no token is named.
 void describe_use(TokenizerFiles& files, const Tokenizer* tokenizer, const TokenizerUse& use);
-// The part of it that says how documents begin.
+// The part of it that says how documents begin. A tokenizer.json that says otherwise gets another post-processor, since
+// its readers ask nothing else.
 void describe_beginning(TokenizerFiles& files, const Tokenizer& tokenizer, std::span<const std::int32_t> beginning);
 
 }  // namespace redline::data
