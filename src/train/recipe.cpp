@@ -133,7 +133,7 @@ void doubt_warm_up(const Config& c, std::int64_t steps, std::int64_t ranks, std:
       {key,
        fmt::format("{}{} = {}: the warm-up of {} is as long as the run ({}) or longer, so that the rate only rises "
                    "and never reaches optim.lr = {}; shorten it, or train longer",
-                   c.origins.prefix({key, "train.max_steps"}), key, value_of(key, c), counted(warmup, "step"),
+                   c.origins.prefix({key}), key, value_of(key, c), counted(warmup, "step"),
                    counted(scheduled, "step"), short_rate(c.optim.lr))});
 }
 

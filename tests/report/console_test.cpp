@@ -80,7 +80,7 @@ TEST(Header, SaysWhatALossCoversAndWhenTheFirstSaveComes) {
   const auto header = [&] { return fmt::format("{}", fmt::join(header_lines(run.header, 10'000), "\n")); };
   run.config.train.eval_tokens = 65'536;
   run.config.checkpoint = {};
-  EXPECT_TRUE(says(header(), {"held out: a loss covers the first 65,536 tokens", "saves", "the first after 15 min"}));
+  EXPECT_TRUE(says(header(), {"held out: a loss covers up to 65,536 tokens", "saves", "the first after 15 min"}));
   EXPECT_FALSE(says(header(), "after step"));
   run.header.held_out_data = data::EpochSize{3, 60'000, 0};
   run.config.checkpoint.every = 30;

@@ -70,7 +70,6 @@ TEST(TokenizerJsonTest, KeepsWhatATemplatePutsBeforeAText) {
   EXPECT_EQ(tokenizer->beginning(), (Ids{5}));
   EXPECT_EQ(tokenizer->encode("ab"), (Ids{4})) << "documents have none";
   EXPECT_EQ(bpe_tokenizer(small().dump(), "t.json")->beginning(), Ids{});
-  // tokenizer_config.json stands above it, as in transformers.
   // Notes beside it change nothing: readers of this file ask its post-processor alone.
   EXPECT_EQ(bpe_tokenizer(with_template().dump(), "t.json", {.adds_bos = false})->beginning(), (Ids{5}));
   EXPECT_EQ(bpe_tokenizer(with_template().dump(), "t.json", {.adds_bos = true})->beginning(), (Ids{5}));
