@@ -181,8 +181,8 @@ std::string held_out_line(const train::RunHeader& h) {
                               counted(t.eval_batches, "batch"));
   if (h.held_out_data && h.held_out_data->tokens <= t.eval_tokens) return text + "a loss covers all";
   // How many tokens a stream holds out is not known before it is read.
-  return text + fmt::format("a loss covers {} {}", h.held_out_data ? "the first" : "up to",
-                            grouped(t.eval_tokens, "token"));
+  return text +
+         fmt::format("a loss covers {} {}", h.held_out_data ? "the first" : "up to", grouped(t.eval_tokens, "token"));
 }
 
 std::string data_line(const train::RunHeader& h) {

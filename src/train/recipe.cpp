@@ -133,8 +133,8 @@ void doubt_warm_up(const Config& c, std::int64_t steps, std::int64_t ranks, std:
       {key,
        fmt::format("{}{} = {}: the warm-up of {} is as long as the run ({}) or longer, so that the rate only rises "
                    "and never reaches optim.lr = {}; shorten it, or train longer",
-                   c.origins.prefix({key}), key, value_of(key, c), counted(warmup, "step"),
-                   counted(scheduled, "step"), short_rate(c.optim.lr))});
+                   c.origins.prefix({key}), key, value_of(key, c), counted(warmup, "step"), counted(scheduled, "step"),
+                   short_rate(c.optim.lr))});
 }
 
 // The recipe for going on. 2e-5 with a tenth of warm-up, a cosine and one epoch are what the Alignment Handbook trains
