@@ -525,7 +525,10 @@ namespace {
 std::string named_folder(const ConfigWords& given) {
   std::error_code ignored;
   for (const std::string& word : given.words)
-    if (config::find_key(word.substr(0, word.find('='))) == nullptr && std::filesystem::is_directory(word, ignored))
+    if (config::find_key(word.substr(0, word.find('='))) == nullptr &&
+        std::ranges::find(config::embedded_configs(), word, &config::EmbeddedFile::name) ==
+            config::embedded_configs().end() &&
+        std::filesystem::is_directory(word, ignored))
       return word;
   return "";
 }
@@ -579,8 +582,10 @@ int run_plan(const Words& words) {
 
   StopAtOnce stopping("stopped; there is no plan");
   Planned p;
-  const config::Sources sources = sources_of(with_folder(config));
-  p.name = named_folder(config).empty() ? name_of(sources) : report::run_name(named_folder(config));
+  config::Sources sources = sources_of(with_folder(config));
+  const std::string folder = named_folder(config);
+  sources.of_run = !folder.empty() && real_files().exists(Path(folder) / train::kRunConfig);
+  p.name = folder.empty() ? name_of(sources) : report::run_name(folder);
   p.config = load_to_measure(sources, false);
   p.machine = machine_called(card);
   if (memory > 0) p.machine.memory = static_cast<std::int64_t>(memory * 0x1p30);

@@ -329,13 +329,13 @@ std::int64_t judged_from(const JudgedRun& run, std::int64_t steps) {
   return warm_up + (steps - warm_up + 3) / 4;
 }
 
-// The losses of a run at these steps; nothing where one is missing or within its warm-up.
+// The losses of a run at these steps; nothing where one is missing, not finite, or within its warm-up.
 std::optional<Curve> curve_of(const JudgedRun& run, const CurveSteps& at, std::int64_t steps) {
   if (at.front() < warm_up_of(run, steps)) return {};
   Curve curve{};
   for (std::size_t i = 0; i < at.size(); ++i) {
     const auto found = run.evaluations->find(at[i]);
-    if (found == run.evaluations->end()) return {};
+    if (found == run.evaluations->end() || !std::isfinite(found->second)) return {};
     curve[i] = found->second;
   }
   return curve;

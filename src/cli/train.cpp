@@ -112,7 +112,17 @@ Choice choose(FileSystem& files, const ConfigWords& words, const TrainRequest& a
   Choice choice{config::load(sources,
                              [&](config::Config& config) {
                                complete(config);
-                               if (!own) notes = train::complete_recipe(config);
+                               if (own) return;
+                               const config::Config asked_for = config;
+                               notes = train::complete_recipe(config);
+                               if (!resume || !files.exists(run_config)) return;
+                               // What nobody wrote, a run that goes on has as it began.
+                               notes.clear();
+                               const config::Config begun = train::read_run_config(files, out);
+                               for (const std::string& name : config::differing_keys(asked_for, config)) {
+                                 const config::Key& key = *config::find_key(name);
+                                 config::assign(key, config::read(key, begun), run_config.string(), config);
+                               }
                              }),
                 out.empty() ? new_folder(files, name_of(sources)) : Path(out), own};
   if (!asked.dry_run) {

@@ -292,7 +292,7 @@ class Stream final : public Corpus {
     return settings_.chat ? settings_.chat->end_token() : settings_.tokenizer->end_token();
   }
   std::optional<std::vector<std::int32_t>> beginning() const override {
-    return beginning_of(marks_of(settings_), settings_.chat.get(), settings_.bos);
+    return beginning_of(marks_of(settings_), settings_.chat.get());
   }
   bool masked() const override { return settings_.chat != nullptr; }
   std::optional<std::vector<std::int32_t>> bytes_of_ids() const override {
@@ -387,11 +387,12 @@ bool needs_stream(const std::vector<std::string>& paths, const std::string& key)
   });
 }
 
-std::optional<std::vector<std::int32_t>> beginning_of(const DocumentMarks& marks, const Chat* chat,
-                                                      std::string_view bos) {
+std::optional<std::vector<std::int32_t>> beginning_of(const DocumentMarks& marks, const Chat* chat) {
   if (!chat || !chat->beginning()) return marks.begin;
-  if (bos == "none" && chat->beginning() != marks.begin) return {};
-  return marks.begin_conversation.empty() ? chat->beginning() : marks.begin_conversation;
+  const std::vector<std::int32_t> conversation =
+      marks.begin_conversation.empty() ? *chat->beginning() : marks.begin_conversation;
+  if (conversation != marks.begin) return {};  // conversations begin in their way, and other lines in theirs
+  return conversation;
 }
 
 DocumentEncoder::DocumentEncoder(const Tokenizer& tokenizer, DocumentMarks marks, const Chat* chat)

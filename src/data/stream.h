@@ -47,8 +47,7 @@ bool needs_stream(const std::vector<std::string>& paths, const std::string& key)
 
 // How the documents begin that an encoder with these marks writes, where all of them begin alike. A template may begin
 // messages with a token that plain text does not get: then nothing is known.
-std::optional<std::vector<std::int32_t>> beginning_of(const DocumentMarks& marks, const Chat* chat,
-                                                      std::string_view bos);
+std::optional<std::vector<std::int32_t>> beginning_of(const DocumentMarks& marks, const Chat* chat);
 
 // Turns a document of the input into tokens, for streams, for preparing and for counting lengths. It works for one
 // thread; tokenizer and chat outlive it.

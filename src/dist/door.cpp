@@ -77,8 +77,10 @@ class Host {
           "address in the network that the ranks use, as 10.0.0.5",
           address, place_.host);
     std::string problem = "it has no address of IP";
-    for (int i = 0; i < place_.ports && listeners_.empty(); ++i)
+    for (int i = 0; i < place_.ports && listeners_.empty(); ++i) {
       listeners_ = listen_at(address, place_.port + i, problem);
+      secret_ = run_secret(place_, place_.port + i);
+    }
     if (!listeners_.empty()) return;
     const std::string ports = place_.ports == 1
                                   ? fmt::format("port {}", place_.port)
@@ -220,14 +222,13 @@ class Host {
 // prove that it is rank 0 before it hears who we are.
 Connection reach_first(const Place& place, const std::string& version, double deadline, double join_seconds) {
   std::string problem = "nobody answered";
-  const std::string secret = run_secret(place);
   while (steady_seconds() < deadline) {
     for (int port = place.port; port < place.port + place.ports; ++port) {
       const double patience = std::min(deadline, steady_seconds() + kGreetingSeconds);
       auto socket = connect_to(place.address, port, patience, problem);
       if (!socket) continue;
       Connection connection(std::move(*socket), Other::host);
-      Knock knock(secret);
+      Knock knock(run_secret(place, port));  // nobody can pass our knock on to another port
       connection.queue(Kind::knock, knock.body());
       const auto greeting = connection.send_until(patience) ? connection.receive_until(patience) : std::nullopt;
       if (!greeting || !knock.answered_by(*greeting)) {

@@ -170,7 +170,7 @@ std::string new_token() {
   return token;
 }
 
-std::string run_secret(const Place& place, const std::string& folder) {
+std::string run_secret(const Place& place, int port, const std::string& folder) {
   std::string token = place.token;
   if (token.empty()) {
     if (!place.one_machine())
@@ -180,7 +180,7 @@ std::string run_secret(const Place& place, const std::string& folder) {
     fail_user("{} has {} characters; it must have {} to {}, and be random: openssl rand -hex 32", kTokenVariable,
               token.size(), kShortestToken, kLongestToken);
   }
-  return hmac_sha256(token, "redline ranks 1\n" + place.job);
+  return hmac_sha256(token, fmt::format("redline ranks 2\n{}\n{}", port, place.job));
 }
 
 std::string proof(std::string_view secret, std::string_view from, std::string_view host_nonce,

@@ -24,7 +24,8 @@ std::string new_token();                      // 64 hexadecimal digits
 // which share a token do not take each other's ranks. Where all ranks are on one machine and there is no token, it is
 // made from a key of the user's own in a file that nobody else can read (`folder`, or where caches are kept). A token
 // that is too short, and several machines without one, are a UserError.
-std::string run_secret(const Place& place, const std::string& folder = "");
+std::string run_secret(const Place& place, int port, const std::string& folder = "");
+inline std::string run_secret(const Place& place) { return run_secret(place, place.port); }
 
 // `from` and `to` tell the two directions apart; both nonces are in it, so that no proof can be used again.
 std::string proof(std::string_view secret, std::string_view from, std::string_view host_nonce,

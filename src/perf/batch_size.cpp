@@ -178,6 +178,10 @@ std::string why_nothing_fits(const Choice& choice, const Machine& machine) {
       gib(machine.memory), counted(least.setting.batch_size, "row"), counted(choice.config.train.seq_len, "token"),
       least.setting.recompute, choice.config.optim.moments, needs_in_words(least));
   if (!choice.asked_for) return text + "`redline plan` looks for what would";
+  if (choice.enough_gpus == 0 && choice.config.precision.matmul == "fp8")
+    return text +
+           "several GPUs share a run's state only without precision.matmul = \"fp8\": plan it in bf16, or make "
+           "the model smaller";
   if (choice.enough_gpus == 0) return text + "no number of GPUs mends that: make the model smaller";
   return text + fmt::format(
                     "{} hold it with parallel.mode = \"fsdp\" (redline plan --gpus {}), or make the model "

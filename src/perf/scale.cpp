@@ -491,6 +491,10 @@ std::string why(const ScalePlan& s) {
                         "parallel.mode = \"fsdp\" (--gpus {}{}{}), or make the model smaller",
                         counted(s.enough_gpus, "GPU"), s.enough_gpus, s.enough_with.empty() ? "" : " ",
                         fmt::join(s.enough_with, " "));
+    if (s.config.precision.matmul == "fp8")
+      return text +
+             "ranks share a run's state only without precision.matmul = \"fp8\": plan it in bf16, or make the "
+             "model smaller";
     return text + "no other setting and no number of GPUs mends that: make the model smaller";
   }
   std::string before;

@@ -119,6 +119,10 @@ ValueId Writer::make(std::string_view name, Shape shape, Role role, DType dtype,
 }
 
 void Writer::append(Op op, Phase phase, std::string name) {
+  each_operand(op, [&](std::string_view operand, ValueId id, Access) {
+    REDLINE_CHECK(at(id).memory == Memory::device || std::holds_alternative<ops::Copy<ValueId>>(op),
+                  "{} computes with {} ({}), which lies in the host's memory", name, operand, at(id).full_name());
+  });
   if (phase == Phase::forward && lowering_.training) {
     each_operand(op, [&](std::string_view operand, ValueId id, Access access) {
       REDLINE_CHECK(access == Access::read || !read_.contains(set_.owner(id)),

@@ -35,6 +35,7 @@ class SideThread {
   // Waits until that task and all before it are done. An exception from one of them is thrown here, and by every later
   // wait.
   void wait(std::int64_t number);
+  void settle();  // waits until nothing is under way
 
  private:
   void run();
@@ -71,6 +72,11 @@ void SideThread::wait(std::int64_t number) {
   if (error_) std::rethrow_exception(error_);
 }
 
+void SideThread::settle() {
+  std::unique_lock lock(mutex_);
+  has_ended_.wait(lock, [&] { return ended_ == started_; });
+}
+
 void SideThread::run() {
   std::unique_lock lock(mutex_);
   for (;;) {
@@ -103,12 +109,17 @@ class CpuExecutor final : public ArenaExecutor {
   void run(std::string_view name, NodeTimer* timer, const StopFlag* stop) override {
     const std::size_t program = index_of(name);
     const Stoppable stoppable(device_.pool(), stop);  // one attention over long rows takes minutes
-    for (std::size_t i = 0; i < ops(program).size(); ++i) {
-      end_if_asked(stop);
-      const double begin = timer ? steady_seconds() : 0;
-      const Node& node = set().programs[program].nodes[i];
-      run_node(node, ops(program)[i]);
-      if (timer) timer->node(node, begin, steady_seconds());
+    try {
+      for (std::size_t i = 0; i < ops(program).size(); ++i) {
+        end_if_asked(stop);
+        const double begin = timer ? steady_seconds() : 0;
+        const Node& node = set().programs[program].nodes[i];
+        run_node(node, ops(program)[i]);
+        if (timer) timer->node(node, begin, steady_seconds());
+      }
+    } catch (...) {  // what comes next may use the bytes of copies that were under way
+      for (const Lane lane : {Lane::to_host, Lane::to_device}) lanes_[static_cast<std::size_t>(lane)].settle();
+      throw;
     }
   }
 

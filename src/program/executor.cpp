@@ -58,6 +58,7 @@ void ArenaExecutor::post(std::span<const ValueId> ids) {
   std::int64_t bytes = 0;
   pieces_.clear();
   for (const ValueId id : ids) {
+    REDLINE_CHECK(set_.at(id).memory == Memory::device, "{} is on the host already", set_.at(id).name);
     pieces_.push_back({tensor(id).data, set_.at(id).bytes()});
     bytes += set_.at(id).bytes();
   }

@@ -208,12 +208,16 @@ RunTokens run_tokens(FileSystem& files, const config::Config& config, const data
   if (!name) return tokens;
   const auto tokenizer = data::open_tokenizer(*name, "data.tokenizer");
   tokens.files = data::tokenizer_files(files, *name);
+  const data::TokenizerFiles source = tokens.files;
   data::describe_use(tokens.files, tokenizer.get(),
                      {tokens.end, config.model.pad_token, std::max(config.model.max_positions, config.train.seq_len),
                       documents.beginning()});
   if (config.data.chat == "chatml" || config.data.chat == "llama3")  // so that others ask the model as it was taught
     data::keep_chat_template(tokens.files,
                              config.data.chat == "chatml" ? data::chatml_template() : data::llama3_template());
+  tokens.kept = tokens.files;
+  if (const auto json = source.find(data::kTokenizerJson); json != source.end())
+    tokens.kept[data::kTokenizerJson] = json->second;
   return tokens;
 }
 

@@ -42,6 +42,7 @@ struct RunTokens {
   std::optional<std::int32_t> end;      // closes a document
   std::vector<std::int32_t> beginning;  // of every document
   data::TokenizerFiles files;           // empty where the tokens stand for no known text
+  data::TokenizerFiles kept = {};       // the same with the tokenizer as the data were read with: for a resume
 };
 
 // Reads the files for the run's documents, once at its beginning, so that checkpoints have them whatever becomes of the

@@ -170,7 +170,9 @@ class RecipeMaker {
                       "optim.warmup_fraction", "optim.schedule", "optim.decay_fraction", "optim.decay_tokens",
                       "optim.decay_shape", "optim.schedule_start"}))
       set_rate();
-    if (!any_written({"train.batch_size", "train.accumulate"})) set_batch();
+    const bool sets_batch = !any_written({"train.batch_size", "train.accumulate"});
+    if (sets_batch || !reasons_.empty()) set_row();
+    if (sets_batch) set_batch();
     if (!reasons_.empty() && !any_written({"train.eval_every"})) set("train.eval_every", kBetweenEvaluations);
     return std::move(reasons_);
   }
@@ -217,17 +219,19 @@ class RecipeMaker {
         constant ? "" : ", then a cosine to a tenth of the rate"));
   }
 
+  void set_row() {
+    if (any_written({"train.seq_len"})) return;
+    const std::int64_t longest = config_.model.max_positions;
+    set("train.seq_len", longest > 0 ? std::min(longest, kLongestRow) : kLongestRow);
+  }
+
   void set_batch() {
-    if (!any_written({"train.seq_len"})) {
-      const std::int64_t longest = config_.model.max_positions;
-      set("train.seq_len", longest > 0 ? std::min(longest, kLongestRow) : kLongestRow);
-    }
     const std::int64_t row = config_.train.seq_len;
     const std::int64_t rows = std::max<std::int64_t>(1, kTokensAMicroBatch / row);
     set("train.batch_size", rows);
     set("train.accumulate", std::max<std::int64_t>(1, (kTokensAStep + rows * row / 2) / (rows * row)));
     reasons_.push_back(fmt::format(
-        "model.init_from: steps of {} ({} of {} x {}), since no key says how large they are: few enough that "
+        "model.init_from: steps of {} a rank ({} of {} x {}), since no key says how large they are: few enough that "
         "little text still makes many steps",
         counted(rows * row * config_.train.accumulate, "token"), counted(rows, "row"), row,
         counted(config_.train.accumulate, "micro-batch")));

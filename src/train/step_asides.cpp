@@ -66,8 +66,8 @@ std::vector<std::pair<std::string, std::string>> HeldOut::trained_on(const std::
     warnings.emplace_back(
         set.name,
         fmt::format("{}: {}{} {} trained on as well, so that its loss is not one of held-out data and says nothing "
-                    "about other text; evaluate on files that data.train does not have, or leave data.eval empty",
-                    named_ ? "data.eval, set " + set.name : "data.eval", shared[0].string(), more,
+                    "about other text; let data.eval name files that data.train does not have",
+                    named_ ? "data.eval, set " + set.name : "held-out data", shared[0].string(), more,
                     shared.size() > 1 ? "are" : "is"));
   }
   return warnings;

@@ -429,7 +429,7 @@ void RunFolder::make() {
   };
   keep(options_.folder / kRunConfig, sealed_text(as_kept(options_.config)));
   if (!epoch_.empty()) keep(options_.folder / kEpochFile, epoch_);
-  keep_tokenizer(files_, options_.folder, tokens_.files);
+  keep_tokenizer(files_, options_.folder, tokens_.kept);
   io::prepare_checkpoints(files_, checkpoints_);
   if (std::exchange(begun_, true)) return;
   looked_at_ = steady_seconds();

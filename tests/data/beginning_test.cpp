@@ -171,7 +171,7 @@ TEST_F(BeginningTest, ConversationsBeginAsTheirTemplateSays) {
   d.chat = "llama3";
   EXPECT_EQ(open(d)->beginning(), (Ids{kBegin}));
   d.chat = "chatml";
-  EXPECT_EQ(open(d)->beginning(), Ids{});
+  EXPECT_EQ(open(d)->beginning(), std::nullopt) << "messages begin without a token, and prompts with one";
 }
 
 TEST_F(BeginningTest, PreparedFoldersKeepIt) {

@@ -71,7 +71,7 @@ class RunSecret : public ::testing::Test {
   std::string cache() const { return (folder_ / "cache").string(); }
   void refused(const Place& place, const std::vector<std::string>& parts) const {
     try {
-      run_secret(place, cache());
+      run_secret(place, place.port, cache());
       FAIL() << "no error";
     } catch (const UserError& e) {
       for (const std::string& part : parts) EXPECT_TRUE(testing::says(e.what(), part));
@@ -87,6 +87,8 @@ TEST_F(RunSecret, FollowsTokenAndJob) {
   EXPECT_EQ(run_secret(here(a)), run_secret(here(a)));
   EXPECT_NE(run_secret(here(a)), run_secret(here(b)));
   EXPECT_NE(run_secret(here(a)), run_secret(other));
+  EXPECT_NE(run_secret(here(a), 1), run_secret(here(a), 2))
+      << "a knock that is passed on to another port opens nothing";
   refused(here("too short"), {"REDLINE_TOKEN", "9 characters", "32"});
 }
 
@@ -102,18 +104,18 @@ TEST_F(RunSecret, SeveralMachinesNeedAToken) {
 TEST_F(RunSecret, OnOneMachineTheUsersKeyServes) {
   std::vector<std::string> all(8);
   std::vector<std::thread> threads;
-  for (std::string& one : all) threads.emplace_back([&] { one = run_secret(here(""), cache()); });
+  for (std::string& one : all) threads.emplace_back([&] { one = run_secret(here(""), 1, cache()); });
   for (std::thread& t : threads) t.join();
   for (const std::string& one : all) EXPECT_EQ(one, all[0]);
   EXPECT_EQ(real_files().list(folder_ / "cache"), std::vector<std::string>{"ranks.key"});
   struct stat about {};
   ASSERT_EQ(::stat(key().c_str(), &about), 0);
   EXPECT_EQ(about.st_mode & 0777u, 0600u);
-  EXPECT_NE(run_secret(here(std::string(32, 'a')), cache()), all[0]);  // a token counts before it
+  EXPECT_NE(run_secret(here(std::string(32, 'a')), 1, cache()), all[0]);  // a token counts before it
 }
 
 TEST_F(RunSecret, AKeyThatOthersCanReadIsRefused) {
-  run_secret(here(""), cache());
+  run_secret(here(""), 1, cache());
   ::chmod(key().c_str(), 0644);
   refused(here(""), {"ranks.key", "its owner alone", "REDLINE_TOKEN"});
   ::unlink(key().c_str());

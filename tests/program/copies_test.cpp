@@ -49,10 +49,12 @@ TEST(Copies, AViewLiesWhereItsOwnerDoes) {
 TEST(Copies, ANodeThatComputesWithTheHostsMemoryIsAFault) {
   ProgramSet set;
   Writer w(set);
-  const ValueId far = w.declare("far", {kElements}, DType::f32, Role::moment, Memory::host);
+  const ValueId far = w.declare("far", {kElements}, DType::f32, Role::moment);
   const ValueId out = w.declare("out", {kElements}, DType::f32, Role::output);
   w.begin("step", {});
   w.append(ops::Add<ValueId>{far, far, out}, Phase::update, "sum");
+  set.at(far).memory = Memory::host;
+  EXPECT_THROW(w.append(ops::Add<ValueId>{far, far, out}, Phase::update, "sum"), MachineError);
   w.end();
   plan_memory(set);
   const std::vector<std::string> faults = check_plan(set);

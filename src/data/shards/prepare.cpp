@@ -320,7 +320,7 @@ Prepared prepare(FileSystem& files, const PrepareSettings& settings, const std::
   manifest.tokenizer_name = tokenizer->name();
   manifest.tokenizer_hash = tokenizer->fingerprint();
   manifest.end_token = marks.end;
-  manifest.beginning = beginning_of(marks, chat.get(), settings.bos);
+  manifest.beginning = beginning_of(marks, chat.get());
   if (chat) {
     manifest.chat = chat->name();
     manifest.end_token = chat->end_token();
