@@ -1,4 +1,4 @@
-// Ranks on CPUs: what a step takes there against what perf/scale predicts from collectives that were timed on the same
+// Ranks on CPUs: what a step takes there against what perf/walk predicts from collectives that were timed on the same
 // ranks and from the same step on one rank while the others compute as well. Started by mpirun:
 //   mpirun -n 2 cpu_ranks_bench quick train.batch_size=4 --steps 10
 #include <algorithm>
@@ -15,7 +15,7 @@
 #include "dist/group.h"
 #include "model/engine.h"
 #include "model/family.h"
-#include "perf/scale.h"
+#include "perf/walk.h"
 
 namespace redline {
 namespace {
@@ -137,14 +137,8 @@ int bench(const cli::Words& words) {
     }
   const double alone = median(seconds[0]);
 
-  perf::StepWork work = perf::step_work(c, perf::machine_of(device));
-  const double slower = alone / work.compute();
-  work.update *= slower;
-  for (perf::Block& b : work.blocks) {
-    b.forward *= slower;
-    b.backward *= slower;
-    b.backward_adding *= slower;
-  }
+  const perf::Machine machine = perf::machine_of(device);
+  const double slower = alone / perf::StepWalk(c, machine).times().total();
   // Processors move the bytes and none is to spare: collectives take turns with what is computed.
   fabric.beside_compute = false;
   if (place.rank == 0) {
@@ -154,7 +148,8 @@ int bench(const cli::Words& words) {
     cli::print(fmt::format("{:<8} {:>10} {:>10} {:>8}\n", "mode", "measured", "predicted", "off by"));
     for (std::size_t i = 0; i < perf::kModes.size(); ++i) {
       const double measured = median(seconds[i + 1]);
-      const double predicted = perf::simulate(work, perf::kModes[i], place.ranks, fabric, 0).total();
+      const perf::Spread spread{perf::kModes[i], place.ranks, fabric, 0};  // no stragglers
+      const double predicted = perf::StepWalk(c, machine, spread).times(slower).total();
       cli::print(fmt::format("{:<8} {:>7.1f} ms {:>7.1f} ms {:>+7.1f}%\n", name_of(perf::kModes[i]), 1e3 * measured,
                              1e3 * predicted, 100 * (predicted / measured - 1)));
     }

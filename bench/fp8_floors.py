@@ -26,7 +26,7 @@ RATES = {
     "cs336-350m": {"qkv": [(620, 1027, 979), (655, 1209, 1125), (651, 1241, 1122)],
                    "gate_up": [(607, 1009, 952), (666, 1260, 1183), (659, 1275, 1139)],
                    "down": [(648, 1145, 1069), (617, 1049, 962), (657, 1257, 1106)]},
-    "llama-1.36b": {"qkv": [(671, 1209, 1155), (667, 1259, 1242), (653, 1272, 1241)],
+    "llama-1.29b": {"qkv": [(671, 1209, 1155), (667, 1259, 1242), (653, 1272, 1241)],
                     "gate_up": [(663, 1205, 1150), (675, 1287, 1228), (675, 1314, 1218)],
                     "down": [(660, 1254, 1237), (660, 1202, 1156), (676, 1321, 1214)]},
     "qwen3-1.8b": {"qkv": [(641, 1163, 1119), (671, 1256, 1139), (686, 1270, 1193)],
@@ -34,10 +34,10 @@ RATES = {
                    "down": [(673, 1269, 1165), (653, 1160, 1118), (671, 1272, 1182)]},
 }
 # A head's three products are taken as fast as those of gate_up, which have as wide a result and the same sum.
-ROWS = {"ping-95m": 128, "gqa-180m": 64, "cs336-350m": 32, "llama-1.36b": 24, "qwen3-1.8b": 8}
+ROWS = {"ping-95m": 128, "gqa-180m": 64, "cs336-350m": 32, "llama-1.29b": 24, "qwen3-1.8b": 8}
 # cuDNN's TFLOP/s, forward and backward, of the scores that the mask keeps; the backward pass does 2.5 times the work.
 # Rates of heads of 64 were measured with 10 heads and rows of 1024, and are taken for all three models with such heads.
-ATTENTION = {"ping-95m": (334, 250), "gqa-180m": (334, 250), "cs336-350m": (334, 250), "llama-1.36b": (498, 397),
+ATTENTION = {"ping-95m": (334, 250), "gqa-180m": (334, 250), "cs336-350m": (334, 250), "llama-1.29b": (498, 397),
              "qwen3-1.8b": (501, 376)}
 
 

@@ -10,8 +10,8 @@ rows as well. With --precision bf16,fp8 each model runs in both. With --build, t
 before anything is measured.
 
   bench/gpu_models.py
-  bench/gpu_models.py --build llama-1.36b:24 --seconds 15 --peer torch_peer.py --table table.md
-  bench/gpu_models.py --seconds 14 --peer torch_peer.py --no-packing --results bench/results/h200_models.json
+  bench/gpu_models.py --build llama-1.36b:24 --seconds 15 --peer bench/torch_peer.py --table table.md
+  bench/gpu_models.py --seconds 14 --peer bench/torch_peer.py --no-packing --results bench/results/h200_models.json
 """
 import argparse
 import importlib.metadata

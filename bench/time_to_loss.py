@@ -51,10 +51,11 @@ def files(folder, model):
 
 
 class Recipe:
-    """Rows of a micro-batch, micro-batches of a step, the length of a row, and the rate of each optimizer."""
+    """Rows of a micro-batch, micro-batches of a step, the length of a row, the rate of each optimizer, and keys."""
 
-    def __init__(self, rows, accumulate, seq_len, **rates):
+    def __init__(self, rows, accumulate, seq_len, *keys, **rates):
         self.rows, self.accumulate, self.seq_len, self.rates = rows, accumulate, seq_len, rates
+        self.keys = keys
 
     def steps(self, million_tokens):
         return max(1, round(million_tokens * 1e6 / (self.rows * self.accumulate * self.seq_len)))
@@ -62,7 +63,7 @@ class Recipe:
 
 RECIPES = {
     "gqa-180m": Recipe(64, 2, 1024, adamw=2.5e-4, muon=4e-3),
-    "cs336-350m": Recipe(64, 1, 1024, adamw=2.5e-4, muon=2e-3),
+    "cs336-350m": Recipe(64, 1, 1024, "model.tied=false", adamw=2.5e-4, muon=2e-3),  # as torch_peer.py has it
     "ping-95m": Recipe(128, 1, 1024, adamw=2.5e-4, muon=4e-3),
 }
 WARM_UP = 0.3  # of the steps: AdamW bears no less in runs so short
@@ -111,7 +112,8 @@ def train_redline(given, recipe, keys, lr, steps, seed, folder):
                 f"data.seed={seed}", "train.eval_every=0", "train.eval_batches=1000", "checkpoint.every=0",
                 f"optim.lr={lr}", f"optim.min_lr={lr / 10}", f"optim.warmup_steps={warm_up(steps)}",
                 "optim.schedule=cosine", f"data.train={os.path.abspath(given.train)}",
-                f"data.eval={os.path.abspath(given.eval)}", 'log.sinks=["console", "jsonl"]', *given.keys, *keys])
+                f"data.eval={os.path.abspath(given.eval)}", 'log.sinks=["console", "jsonl"]', *recipe.keys,
+                *given.keys, *keys])
     result = fp8_parity.read_run(run)
     shutil.rmtree(run)
     return result.step_ms(), result.final(), result.losses()

@@ -105,6 +105,7 @@ endif()
 set(program "${CMAKE_BINARY_DIR}/redline")
 # The soak test itself is a command (CONTRIBUTING.md); here only: it finds the faults of planted programs.
 python_test(soak/soak_test tests/soak/soak_test.py "${program}")
+python_test(bench/claims_test bench/claims_test.py "${program}")
 
 # Real clients of what redline reads and writes. Each gets its packages into an environment in a folder of its own, and is
 # skipped where no registry of packages answers: Hugging Face's tokenizers and sentencepiece, safetensors, transformers

@@ -12,6 +12,7 @@ struct StepCounts {
   double real_tokens = 0, flops = 0, flops_palm = 0;
   double stop = 0;  // ranks that were asked to end after the step
   double save = 0;  // rank 0's clock asks for a checkpoint after it
+  double slow = 0;  // ranks whose micro-steps take so long that each step is to be waited for
 };
 
 struct StepState {

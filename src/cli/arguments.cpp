@@ -118,7 +118,9 @@ constexpr FlagNames kElsewhere[] = {
     {"--separator", " delimiter document-separator "},
     {"--end-token", " append-eod eos eot eos-token "},
     {"--threads", " workers num-workers num-proc jobs "},
-    {"--seq-len", " max-length max-seq-len max-seq-length sequence-length seq-length context-length block-size "},
+    {"--seq-len",
+     " max-length max-seq-len max-seq-length sequence-length seq-length context-length block-size "
+     "max-target-length crop-size "},
     {"--steps", " iters iterations num-steps max-steps "},
     {"--average", " ema use-ema "},
     {"--decode", " detokenize "},
@@ -184,21 +186,28 @@ struct Arguments::Impl {
     return all;
   }
 
-  void refuse(const std::vector<std::string>& extras) const {
+  void refuse(const std::vector<std::string>& extras, const Words& given) const {
     if (extras.empty()) return;
     const std::string& command = declared.name;
     const auto it = std::ranges::find_if(extras, [](const std::string& w) { return w.starts_with('-'); });
     if (it == extras.end())
       fail_user("redline {} does not take '{}'; see redline {} --help", command, extras.front(), command);
     const std::string name = it->substr(0, it->find('='));
-    const std::string advice = advice_on(name);
+    // The value of a flag that is not known: behind its '=', else perhaps the word behind it, else it is a switch.
+    Words values = {"true"};
+    const auto at = std::ranges::find(given, *it);
+    if (name.size() < it->size())
+      values = {it->substr(name.size() + 1)};
+    else if (at != given.end() && std::next(at) != given.end())
+      values = {*std::next(at), "true"};
+    const std::string advice = advice_on(name, values);
     fail_user("redline {} has no flag '{}'; {}", command, name,
               advice.empty() ? fmt::format("see redline {} --help", command) : advice);
   }
 
   // What was meant, from the surest sign on: another tool's name for one of our flags, the beginning of one, a key of
   // the configuration, a slip of the keys.
-  std::string advice_on(const std::string& name) const {
+  std::string advice_on(const std::string& name, const Words& values) const {
     const std::string word = plain_word(name);
     const auto here = [&](std::string_view flag) {
       const auto it = std::ranges::find_if(flags, [&](const auto& f) { return f->name == flag; });
@@ -220,6 +229,10 @@ struct Arguments::Impl {
     }
     for (const config::Key& k : config::keys())
       if (key.empty() && (plain_word(k.name) == word || plain_word(k.name).ends_with("." + word))) key = k.name;
+    for (const std::string& value : values)
+      if (const std::string advice = config::advice_from_other_trainers(word, value);
+          !advice.empty() && declared.takes_keys())
+        return advice;
     if (!key.empty() && declared.takes_keys()) return fmt::format("keys are given as {}=VALUE", key);
     if (!key.empty())
       return fmt::format("{} is a key of a run's configuration, and this command has none; see redline {} --help", key,
@@ -340,7 +353,7 @@ bool Arguments::parse(const Words& words) {
   } catch (const CLI::ParseError& e) {
     throw UserError(e.what());
   }
-  impl_->refuse(impl_->app.remaining());
+  impl_->refuse(impl_->app.remaining(), given);
   const std::vector<std::string> names = impl_->names();
   for (const auto& f : impl_->flags) {
     if (f->option->count() == 0) continue;

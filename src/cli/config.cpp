@@ -29,7 +29,7 @@ std::vector<std::string> overlay_keys(const std::string& file) {
     if (s.table) continue;
     const std::string place = fmt::format("{}:{}", file, s.line);
     const config::Key* const key = config::find_key(s.name);
-    if (!key) fail_user("{}: {}", place, config::unknown_key(s.name));
+    if (!key) fail_user("{}: {}", place, config::unknown_key(s.name, config::literal(s.value)));
     config::assign(*key, s.value, place, scratch);
     keys.push_back(fmt::format("{}={}", s.name, config::literal(s.value)));
   }

@@ -18,8 +18,10 @@
 #include "io/json.h"
 #include "perf/cards.h"
 #include "perf/doctor.h"
+#include "perf/fit.h"
 #include "perf/fp8_choice.h"
 #include "perf/peak.h"
+#include "perf/plan.h"
 #include "perf/profile.h"
 #include "perf/search.h"
 #include "report/figures.h"
@@ -425,6 +427,23 @@ config::Config as_it_runs(config::Config config, device::Device& device) {
   return config;
 }
 
+// The run as it would fit; one that cannot is told.
+void place(config::Config& config, const perf::Machine& machine, const perf::Filling& filling) {
+  const perf::Plan plan = perf::make_plan(config, machine, {}, filling);
+  if (plan.fits) return;
+  if (perf::chooses(config)) {
+    const perf::Fit fit = perf::find_fit(config, machine, plan.tuning);
+    if (!fit.ways.empty()) {
+      config.memory.placement = fit.ways[0].placement;
+      return;
+    }
+  }
+  log::warn(
+      "this run does not fit into the memory of {}: what follows is of one that had enough; `redline plan` says what "
+      "fits",
+      machine.name);
+}
+
 Subject look_at_config(const ConfigWords& words, const DoctorWords& wanted) {
   Subject s;
   s.sources = sources_of(words);
@@ -434,7 +453,18 @@ Subject look_at_config(const ConfigWords& words, const DoctorWords& wanted) {
     const perf::Machine machine = perf::machine_of(perf::card_called(wanted.card));
     s.consultation.device = machine.name;
     s.consultation.basis = "the plan: nothing ran, so that padding, data and clocks are not seen";
-    s.consultation.diagnosis = perf::diagnose(s.config, machine, perf::expected_step(s.config, machine));
+    perf::Filling filling;
+    if (const auto filled = perf::filled(s.config); filled && filled->problem.empty()) {
+      filling = filled->own;
+      s.consultation.basis = fmt::format(
+          "the plan, and the lengths of {} of data.train ({}): nothing ran, so that the loader and clocks are not seen",
+          counted(filled->documents, "document"), filled->source);
+    } else if (filled) {
+      s.consultation.basis += fmt::format("; data.packing = \"{}\" pads, and how much is not known: {}",
+                                          s.config.data.packing, filled->problem);
+    }
+    place(s.config, machine, filling);
+    s.consultation.diagnosis = perf::diagnose(s.config, machine, perf::expected_step(s.config, machine, filling));
     return s;
   }
   const auto device = device::open_device(wanted.card.empty() ? wanted.device : wanted.card);

@@ -6,9 +6,11 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/words.h"
 #include "cli/commands.h"
 #include "cli/measuring.h"
 #include "cli/output.h"
+#include "cli/ranks.h"
 #include "config/keys.h"
 #include "config/load.h"
 #include "io/json.h"
@@ -217,38 +219,24 @@ void read_allowed(const std::vector<std::string>& words, perf::TuneOptions& opti
 
 }  // namespace
 
-int run_ladder(const Words& words) {
-  Arguments arguments(
-      "ladder", "what each optimisation gives on this machine, from the naive step to the full one",
-      "[CONFIG] [key=value ...] [--seconds N] [--without] [--html FILE]",
-      {"redline ladder ping-95m                            18 rungs in about two minutes",
-       "redline ladder my.toml --seconds 300 --html ladder.html",
-       "redline ladder my.toml --without                   each left out of the full step",
-       "redline ladder my.toml --tier fastest              what the tiers safe, fast and fastest reach here",
-       "redline ladder quick --device cpu --seconds 20"});
-  SearchWords given;
-  perf::LadderOptions options;
-  given.declare_search(arguments, options, "all of it");
-  arguments.flag("--without", options.without, "leave each rung out of the full step, instead of climbing up to it");
-  given.declare_output(arguments);
-  arguments.exits(kStopped, "stopped by a signal: the rungs so far are shown");
-  if (!arguments.parse(words)) return kDone;
-  const std::string tier = std::exchange(given.config.tier, "");
-  if (options.without && !tier.empty()) fail_user("--without and --tier cannot be combined: a tier has no rungs");
+namespace {
 
+int ladder_as(const SearchWords& given, const std::string& tier, perf::LadderOptions options, Ranks& ranks) {
   const config::Sources sources = sources_of(given.config);
   given.check(sources);
   const perf::LoadConfig load = with_keys(sources);
   const config::Config own = load({});  // what is wrong with it is said before anything runs
-  Measuring measuring("ladder", given.device, options.seconds);
+  Measuring measuring("ladder", given.device, options.seconds, &ranks);
   measuring.take(options);
   const perf::Ladder ladder = tier.empty() ? perf::climb(load, measuring.bench(), options)
                                            : perf::climb_tiers(load, measuring.bench(), options, tier);
   measuring.clear();
+  if (!ranks.leads()) return kDone;
 
   MeasuredTable table;
   table.title = fmt::format("{} of {}", tier.empty() ? "ladder" : "tiers", name_of(sources));
   table.device = measuring.device().name();
+  if (!ranks.alone()) table.device += fmt::format(", {}", counted(ranks.count(), "rank"));
   table.about = measuring.about(own);
   if (options.without) table.first = "full";
   table.rows = ladder.rows;
@@ -262,6 +250,32 @@ int run_ladder(const Words& words) {
   if (tier.empty() && !options.without && !given.markdown && !given.prints_json())
     print(fmt::format("\nthe full step: {}\n", fmt::join(ladder.full, " ")));
   return kDone;
+}
+
+}  // namespace
+
+int run_ladder(const Words& words) {
+  Arguments arguments(
+      "ladder", "what each optimisation gives on this machine, from the naive step to the full one",
+      "[CONFIG] [key=value ...] [--seconds N] [--without] [--html FILE]",
+      {"redline ladder ping-95m                            22 rungs in about two minutes",
+       "redline ladder my.toml --seconds 300 --html ladder.html",
+       "redline ladder my.toml --without                   each left out of the full step",
+       "redline ladder my.toml --tier fastest              what the tiers safe, fast and fastest reach here",
+       "redline launch -n 8 -- ladder my.toml              on 8 cards, with rungs for parallel.mode",
+       "redline ladder quick --device cpu --seconds 20"});
+  SearchWords given;
+  perf::LadderOptions options;
+  given.declare_search(arguments, options, "all of it");
+  arguments.flag("--without", options.without, "leave each rung out of the full step, instead of climbing up to it");
+  given.declare_output(arguments);
+  arguments.exits(kStopped, "stopped by a signal: the rungs so far are shown");
+  if (!arguments.parse(words)) return kDone;
+  const std::string tier = std::exchange(given.config.tier, "");
+  if (options.without && !tier.empty()) fail_user("--without and --tier cannot be combined: a tier has no rungs");
+
+  Ranks ranks(words);
+  return ranks.run([&] { return ladder_as(given, tier, options, ranks); });
 }
 
 int run_tune(const Words& words) {

@@ -112,8 +112,8 @@ bool takes_cards(const LaunchOptions& options) {
 void check_command(const LaunchOptions& options) {
   if (options.command.empty())
     fail_user("redline launch needs the command of the ranks after --: redline launch -n 4 -- train my.toml");
-  if (options.command[0] != "train" && options.command[0] != "eval")
-    fail_user("redline launch starts train or eval on several ranks, not '{}'", options.command[0]);
+  if (const std::string& name = options.command[0]; name != "train" && name != "eval" && name != "ladder")
+    fail_user("redline launch starts train, eval or ladder on several ranks, not '{}'", name);
   if (options.ranks == 0) fail_user("redline launch needs a number of ranks: -n N");
   if (options.restarts > 0 && options.command[0] != "train") fail_user("--restarts is for train");
   if (options.restarts > 0 && value_of(options.command, "--out").empty())
@@ -127,7 +127,7 @@ void check_command(const LaunchOptions& options) {
 
 int run_launch(const Words& words) {
   Arguments arguments(
-      "launch", "train or eval on several ranks of this machine: one a card, or several on its CPU",
+      "launch", "train, eval or ladder on several ranks of this machine: one a card, or several on its CPU",
       "-n N [--restarts R] [--share-card] -- train|eval ...",
       {"redline launch -n 8 -- train my.toml --out runs/a         8 cards",
        "redline launch -n 2 -- train --device cpu                  2 ranks on the CPU",

@@ -7,9 +7,12 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/words.h"
+#include "io/json.h"
 #include "perf/batch_size.h"
 #include "perf/profile.h"
+#include "perf/scale.h"
 #include "report/figures.h"
+#include "train/on_ranks.h"
 
 namespace redline::cli {
 namespace {
@@ -22,9 +25,37 @@ std::string rate_of(const perf::Trial& t) {
   return report::token_rate(t.expected) + " expected";
 }
 
+// The questions that rank 0 answers for all: what is free on each card may differ.
+perf::Bench as_first_says(perf::Bench bench, Ranks& ranks) {
+  perf::Bench agreed = bench;
+  agreed.measure = [bench, &ranks](const config::Config& config, double seconds) {
+    try {
+      train::require_for_ranks(config);
+    } catch (const UserError& e) {  // the same on all
+      perf::Measured none;
+      none.problem = e.what();
+      return none;
+    }
+    return bench.measure(config, std::stod(ranks.broadcast(std::to_string(seconds))));
+  };
+  agreed.fits = [bench, &ranks](const config::Config& config) {
+    return ranks.broadcast(ranks.leads() && bench.fits(config) ? "yes" : "no") == "yes";
+  };
+  agreed.settings = [bench, &ranks](const config::Config& config) {
+    io::Json list = io::Json::array();
+    if (ranks.leads())
+      for (const perf::Setting& s : bench.settings(config)) list.push_back({s.batch_size, s.accumulate, s.recompute});
+    std::vector<perf::Setting> settings;
+    for (const io::Json& s : io::Json::parse(ranks.broadcast(list.dump())))
+      settings.push_back({s[0].get<std::int64_t>(), s[1].get<std::int64_t>(), s[2].get<std::string>()});
+    return settings;
+  };
+  return agreed;
+}
+
 }  // namespace
 
-Measuring::Measuring(std::string what, const std::string& device_name, double seconds)
+Measuring::Measuring(std::string what, const std::string& device_name, double seconds, Ranks* ranks)
     : what_(std::move(what)),
       seconds_(seconds),
       begin_(steady_seconds()),
@@ -35,13 +66,24 @@ Measuring::Measuring(std::string what, const std::string& device_name, double se
     gpu_ = device::GpuMonitor::open(device_->bus_id(), "libnvidia-ml.so.1", kAskForEnergy);
   perf::MeasureOptions options;
   options.peak_flops = peak_.flops;
-  options.stop = &signals_.caught();
   options.gpu = gpu_.get();
+  const bool several = ranks && !ranks->alone();
+  if (several) {
+    ranks->connect(*device_, config::Config{}.parallel.timeout);
+    team_ = ranks->team(dist::Mode::ddp, false);
+    options.team = &team_;
+    shows_ = ranks->leads();
+  } else {
+    signals_.emplace();
+    options.stop = stop();
+  }
   bench_ = perf::bench_on(*device_, options);
+  if (several) bench_ = as_first_says(bench_, *ranks);
 }
 
 void Measuring::take(perf::SearchOptions& options) {
-  options.stop = &signals_.caught();
+  options.stop = stop();
+  if (!shows_) return;
   options.progress = [this](const std::string& name, std::size_t number, std::size_t of) { show(name, number, of); };
 }
 
@@ -78,7 +120,8 @@ perf::Profile profile_on(device::Device& device, perf::ProfileOptions options, s
   return perf::profile(options, device);
 }
 
-std::string resolve_batch_size(config::Config& config, device::Device& device, bool measure, const StopFlag* stop) {
+std::string resolve_batch_size(config::Config& config, device::Device& device, bool measure, const StopFlag* stop,
+                               int ranks, int ranks_on_machine) {
   if (!config.train.automatic_batch_size) return "";
   report::LiveLine line(stderr);
   perf::AutoBatchOptions options;
@@ -90,7 +133,8 @@ std::string resolve_batch_size(config::Config& config, device::Device& device, b
     line.show(fmt::format("train.batch_size = auto: timing {} ({}/{}){}", name, number, of,
                           report::eta(steady_seconds() - begin, done, static_cast<double>(of))));
   };
-  const perf::AutoBatch found = perf::find_batch_size(config, device, options);
+  const perf::AutoBatch found = ranks == 1 ? perf::find_batch_size(config, device, options)
+                                           : perf::find_batch_size_on_ranks(config, device, ranks, ranks_on_machine);
   line.clear();
 
   const perf::Trial& taken = found.tried.front();

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "cli/config.h"
+#include "cli/ranks.h"
 #include "perf/peak.h"
 #include "perf/search.h"
 #include "report/live_line.h"
@@ -22,7 +24,8 @@ namespace redline::cli {
 class Measuring {
  public:
   // `what` begins the progress line. From here on Ctrl-C ends the measurements, and the command shows the rows it has.
-  Measuring(std::string what, const std::string& device_name, double seconds);
+  // On several ranks all of them measure the same, rank 0 decides, and Ctrl-C ends them as it ends any program.
+  Measuring(std::string what, const std::string& device_name, double seconds, Ranks* ranks = nullptr);
 
   const perf::Bench& bench() const { return bench_; }
   const device::Device& device() const { return *device_; }
@@ -35,11 +38,15 @@ class Measuring {
  private:
   void show(const std::string& name, std::size_t number, std::size_t of);
 
-  train::StopSignals signals_;
+  const StopFlag* stop() const { return signals_ ? &signals_->caught() : nullptr; }
+
+  std::optional<train::StopSignals> signals_;
   std::string what_;
   double seconds_, begin_;
   std::unique_ptr<device::Device> device_;
   perf::Peak peak_;
+  bool shows_ = true;  // a progress line
+  train::Team team_;
   std::unique_ptr<device::GpuMonitor> gpu_;
   perf::Bench bench_;
   report::LiveLine line_;
@@ -52,9 +59,9 @@ perf::LoadConfig with_keys(const config::Sources& sources);
 perf::Profile profile_on(device::Device& device, perf::ProfileOptions options, std::string_view what);
 
 // Puts numbers in place of train.batch_size = "auto", with a progress line, and returns a sentence that says which and
-// why. Where the configuration has a number already, nothing changes and the sentence is empty. Without `measure` the
-// plan alone decides.
+// why. Where the configuration has a number already, nothing changes and the sentence is empty. Without `measure`, and
+// on several ranks, the plan alone decides.
 std::string resolve_batch_size(config::Config& config, device::Device& device, bool measure,
-                               const StopFlag* stop = nullptr);
+                               const StopFlag* stop = nullptr, int ranks = 1, int ranks_on_machine = 1);
 
 }  // namespace redline::cli

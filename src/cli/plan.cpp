@@ -7,28 +7,33 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/files.h"
+#include "base/log.h"
 #include "base/shards.h"
 #include "base/words.h"
 #include "cli/commands.h"
 #include "cli/config.h"
 #include "cli/output.h"
-#include "cli/ranks.h"
 #include "cli/signals.h"
 #include "config/keys.h"
+#include "config/load.h"
 #include "config/ramps.h"
 #include "io/json.h"
 #include "model/fp8_linears.h"
 #include "perf/batch_size.h"
+#include "perf/fit.h"
 #include "perf/scale.h"
 #include "report/figures.h"
 #include "report/live_line.h"
 #include "report/run_record.h"
 #include "train/checkpoint.h"
 #include "train/ends.h"
+#include "train/on_ranks.h"
+#include "train/recipe.h"
 #include "train/run_folder.h"
 
 namespace redline::cli {
@@ -42,6 +47,12 @@ struct Planned {
   perf::Machine machine;
   perf::Plan plan;
   perf::Choice choice;
+  std::optional<perf::Fit> fit;  // where the configuration does not fit as it is; the plan is then of its fastest way
+  std::vector<std::string> gains = {};
+  std::optional<perf::Filled> filled;  // where data.packing pads
+  std::optional<perf::Plan> packed;    // then, the same with packed rows
+  std::optional<perf::Growth> growth;  // with --grow
+  bool pads() const { return packed.has_value(); }
   // 0: nothing says when to end, or only train.epochs, which are counted in the data.
   std::int64_t steps() const {
     const std::int64_t by_steps = train::total_steps(config.train);
@@ -62,33 +73,32 @@ struct Planned {
   double hours() const { return full_steps(steps()) * plan.expected.step_seconds / 3600; }
 };
 
-// The kinds of memory on one card, and on a rank of many.
-template <class Memory>
-using MemoryKind = std::pair<std::string_view, std::int64_t Memory::*>;
-using perf::MemoryKinds, perf::RankMemory;
-constexpr MemoryKind<MemoryKinds> kMemoryKinds[] = {
-    {"masters", &MemoryKinds::masters},     {"working copies", &MemoryKinds::working_copies},
-    {"gradients", &MemoryKinds::gradients}, {"moments", &MemoryKinds::moments},
-    {"averages", &MemoryKinds::averages},   {"activations", &MemoryKinds::activations},
-    {"workspace", &MemoryKinds::workspace}, {"inputs", &MemoryKinds::inputs},
-    {"context", &MemoryKinds::context}};
-constexpr MemoryKind<RankMemory> kRankMemoryKinds[] = {{"masters", &RankMemory::masters},
-                                                       {"working copies", &RankMemory::working_copies},
-                                                       {"gradients", &RankMemory::gradients},
-                                                       {"moments", &RankMemory::moments},
-                                                       {"averages", &RankMemory::averages},
-                                                       {"gathered", &RankMemory::gathered},
-                                                       {"activations", &RankMemory::activations},
-                                                       {"communication", &RankMemory::communication},
-                                                       {"rest", &RankMemory::rest}};
+// The kinds of a device's memory. `ranks`: only several have them.
+using perf::MemoryKinds;
+struct MemoryKind {
+  std::string_view name;
+  std::int64_t MemoryKinds::*bytes;
+  bool ranks = false;
+};
+constexpr MemoryKind kMemoryKinds[] = {{"masters", &MemoryKinds::masters},
+                                       {"working copies", &MemoryKinds::working_copies},
+                                       {"gradients", &MemoryKinds::gradients},
+                                       {"moments", &MemoryKinds::moments},
+                                       {"averages", &MemoryKinds::averages},
+                                       {"gathered", &MemoryKinds::gathered, true},
+                                       {"activations", &MemoryKinds::activations},
+                                       {"workspace", &MemoryKinds::workspace},
+                                       {"communication", &MemoryKinds::communication, true},
+                                       {"inputs", &MemoryKinds::inputs},
+                                       {"context", &MemoryKinds::context}};
 
-template <class Memory, std::size_t n>
-io::Json memory_json(const Memory& m, const MemoryKind<Memory> (&kinds)[n]) {
+io::Json memory_json(const MemoryKinds& m, bool ranks) {
   io::Json json;
-  for (const auto& [kind, bytes] : kinds) {
-    std::string key(kind);
+  for (const MemoryKind& kind : kMemoryKinds) {
+    if (kind.ranks && !ranks) continue;
+    std::string key(kind.name);
     std::ranges::replace(key, ' ', '_');
-    json[key] = m.*bytes;
+    json[key] = m.*kind.bytes;
   }
   json["total"] = m.total();
   return json;
@@ -108,7 +118,9 @@ std::string computes_in(const Planned& p) {
   return card || p.config.precision.matmul == "fp8" ? p.config.precision.matmul : "fp32";
 }
 
-std::string snapshot_place(const Planned& p) {
+std::string_view snapshot_place(const perf::Plan& plan) { return plan.snapshot_on_device ? "card" : "host"; }
+
+std::string snapshot_in_words(const Planned& p) {
   if (p.machine.kind == device::Kind::cpu) return "where that is free";
   return p.plan.snapshot_on_device ? "on the card" : "in the host's memory: the card has no room for it";
 }
@@ -148,8 +160,8 @@ void print_memory(const Planned& p) {
                                                          {"activations", fmt::format("most at {}", p.plan.peak_node)},
                                                          {"inputs", "batch, results, tables"},
                                                          {"context", "the driver's, and the libraries' kernels"}};
-  for (const auto& [kind, bytes] : kMemoryKinds)
-    if (m.*bytes > 0 || (kind != "averages" && kind != "context"))
+  for (const auto& [kind, bytes, ranks] : kMemoryKinds)
+    if (m.*bytes > 0 || (!ranks && kind != "averages" && kind != "context"))
       line(kind, m.*bytes, about.contains(kind) ? about.at(kind) : "");
   const std::int64_t most = p.machine.memory;
   std::string fits = fmt::format("of {}: it fits", size(most));
@@ -157,14 +169,21 @@ void print_memory(const Planned& p) {
     fits = fmt::format("of {}: it fits, but not beside the {} that tuning takes for a moment", size(most),
                        size(p.plan.tuning));
   if (m.total() > most) fits = fmt::format("of {}: it does not fit", size(most));
+  if (const std::int64_t limit = config::bytes_of_amount(p.config.memory.limit); m.arena > limit)
+    fits = fmt::format("{} of it values, and memory.limit is {}: it does not fit", size(m.arena), size(limit));
   line("total", m.total(), fits);
+  if (m.host_arena > 0) line("host's memory", m.host_arena, "beside the device's: values that lie there");
+  if (p.fit) {
+    print(fmt::format("\nfit       {}\n", perf::in_words(*p.fit, p.config)));
+    for (const std::string& gain : p.gains) print(fmt::format("          {}\n", gain));
+  }
   const std::int64_t kept = p.checkpoints_kept();
   print(fmt::format("\ndisk      {} a checkpoint, {} for the {} (checkpoint.keep = {}, checkpoint.keep_every = {})\n",
                     size(p.plan.checkpoint), size(kept * p.plan.checkpoint),
                     kept == 1 ? "one that is kept" : fmt::format("{} that are kept", kept), p.config.checkpoint.keep,
                     p.config.checkpoint.keep_every));
   print(fmt::format("saving    {} more for a copy of the state while a checkpoint is written, {}\n",
-                    size(p.plan.snapshot), snapshot_place(p)));
+                    size(p.plan.snapshot), snapshot_in_words(p)));
   print("\nlargest activations there\n");
   for (const perf::NamedBytes& v : p.plan.largest)
     print(fmt::format("  {:>3} x {:<32} {:>9}\n", v.count, v.name, size(v.bytes)));
@@ -176,25 +195,52 @@ std::string no_end(const config::Config& config) {
   return "nothing says when it ends (train.max_steps, train.max_tokens, train.epochs, train.max_hours)";
 }
 
+std::string looked_at(const perf::Filled& f) {
+  return fmt::format("{}, {} looked at", f.source, report::grouped(f.documents, "document"));
+}
+
+void print_filling(const Planned& p) {
+  if (!p.filled) return;
+  const perf::Filled& f = *p.filled;
+  const std::string packing = fmt::format("data.packing = \"{}\"", p.config.data.packing);
+  if (!p.pads())
+    return print(report::paragraph("padding   ", fmt::format("{}, and how much that pads is not known: {}; the figures "
+                                                             "above are of full rows",
+                                                             packing, f.problem)));
+  const perf::Expected &now = p.plan.expected, &then = p.packed->expected;
+  print(report::paragraph("padding   ", fmt::format("{}: {} of the token slots hold no document ({})", packing,
+                                                    report::percent(1 - f.own.utilisation), looked_at(f))));
+  print(report::paragraph("packing   ",
+                          fmt::format("data.packing=pack fills {}: {}, mfu {}, {:.2f} times the real tokens a "
+                                      "second",
+                                      report::percent(f.packed.utilisation), report::token_rate(then.tokens_per_s),
+                                      report::percent(then.mfu), then.tokens_per_s / now.tokens_per_s)));
+}
+
 void print_expected(const Planned& p) {
   const perf::Expected& e = p.plan.expected;
   print(
-      fmt::format("\nexpected  step {}, {}, mfu {}, palm {} (full rows; each node at the rate its kind was measured "
+      fmt::format("\nexpected  step {}, {}{}, mfu {}, palm {} ({}; each node at the rate its kind was measured "
                   "to reach)\n",
-                  report::duration(e.step_seconds), report::token_rate(e.tokens_per_s), report::percent(e.mfu),
-                  report::percent(e.mfu_palm)));
+                  report::duration(e.step_seconds), p.pads() ? "real " : "", report::token_rate(e.tokens_per_s),
+                  report::percent(e.mfu), report::percent(e.mfu_palm), p.pads() ? "padded rows" : "full rows"));
   if (p.steps() == 0) return print(fmt::format("          the time of the run is not known: {}\n", no_end(p.config)));
   print(fmt::format("          {} for {}, {}\n", report::duration(3600 * p.hours()), report::grouped(p.steps(), "step"),
-                    report::count(p.full_steps(p.steps()) * static_cast<double>(p.plan.tokens_per_step), "token")));
+                    report::count(p.full_steps(p.steps()) * static_cast<double>(p.plan.tokens_per_step) *
+                                      (p.pads() ? p.filled->own.utilisation : 1),
+                                  p.pads() ? "real token" : "token")));
 }
 
 void print_choice(const Planned& p) {
   const perf::Choice& c = p.choice;
   if (c.best.empty()) {
-    print(fmt::format("\nchoice    none: {}\n", perf::why(c, p.machine)));
+    print(fmt::format("\nchoice    none{}: {}\n",
+                      p.fit && !p.fit->ways.empty() ? " with nothing in the host's memory" : "",
+                      perf::why(c, p.machine)));
     return;
   }
-  print(fmt::format("\nchoice    {}", fmt::join(perf::keys_to_set(c, c.best[0].setting), " ")));
+  print(fmt::format("\nchoice    {}{}", fmt::join(perf::keys_to_set(c, c.best[0].setting), " "),
+                    p.fit && !p.fit->ways.empty() ? ", with nothing in the host's memory" : ""));
   print(fmt::format("\n          {}\n\n", perf::why(c, p.machine)));
   print(fmt::format("{:<24} {:>9} {:>13} {:>7} {:>10}\n", "rows x micro-batches", "step", "tokens/s", "mfu", "memory"));
   for (std::size_t i = 0; i < std::min(c.best.size(), 1 + kRunnersUp); ++i) {
@@ -207,6 +253,45 @@ void print_choice(const Planned& p) {
   }
 }
 
+// The rows of --grow, and what to set for those that fill the card.
+void print_growth(const Planned& p) {
+  if (!p.growth) return;
+  const auto share = [&](const perf::Plan& plan) {
+    return static_cast<double>(plan.needs()) / static_cast<double>(p.machine.memory);
+  };
+  const auto own = static_cast<double>(p.plan.setting.batch_size);
+  print(fmt::format("\n{:<24} {:>9} {:>13} {:>7} {:>10} {:>10} {:>9}\n", "grow: rows", "step", "tokens/s", "mfu",
+                    "memory", "of it", "optim.lr"));
+  const auto line = [&](const perf::Plan& plan, std::string_view about) {
+    const perf::Expected& e = plan.expected;
+    const auto rows = static_cast<double>(plan.setting.batch_size);
+    print(fmt::format(
+        "{:<24} {:>9} {:>13} {:>7} {:>10} {:>10} {:>9}{}\n",
+        fmt::format("{} x {}, {:.3g} times", plan.setting.batch_size, plan.setting.accumulate, rows / own),
+        report::duration(e.step_seconds), report::token_rate(e.tokens_per_s), report::percent(e.mfu),
+        size(plan.memory.total()), report::percent(share(plan)),
+        train::short_rate(perf::with_setting(p.config, plan.setting).optim.lr), plan.fits ? about : "  does not fit"));
+  };
+  for (const perf::Plan& plan : p.growth->rows) line(plan, "");
+  const auto& filling = p.growth->filling;
+  if (!filling) {
+    print(fmt::format("\ngrow      nothing: not even one row keeps within {:.0f}% of the memory\n",
+                      100 * perf::kMostFilled));
+    return;
+  }
+  line(*filling, "  fills it");
+  perf::Choice as_it_is;
+  as_it_is.config = p.config;
+  print(fmt::format("\ngrow      {}\n", fmt::join(perf::keys_to_set(as_it_is, filling->setting), " ")));
+  std::string about = fmt::format("takes {} of the memory ({:.0f} to {:.0f}% are meant",
+                                  report::percent(share(*filling)), 100 * perf::kLeastFilled, 100 * perf::kMostFilled);
+  if (share(*filling) < perf::kLeastFilled) about += "; one row more is too much, or more than a batch can have";
+  about += fmt::format("), for {:.2f} times the tokens a second; rates follow the root of the rows of a step",
+                       filling->expected.tokens_per_s / p.plan.expected.tokens_per_s);
+  if (p.config.train.max_steps > 0) about += ", and train.max_steps stays: the run has more tokens";
+  print(report::paragraph("          ", about));
+}
+
 io::Json setting_json(const perf::Plan& p) {
   return {{"batch_size", p.setting.batch_size},
           {"accumulate", p.setting.accumulate},
@@ -215,6 +300,59 @@ io::Json setting_json(const perf::Plan& p) {
           {"tokens_per_s", p.expected.tokens_per_s},
           {"mfu", p.expected.mfu},
           {"memory", p.memory.total()}};
+}
+
+io::Json fit_json(const Planned& p) {
+  io::Json ways = io::Json::array();
+  for (const perf::FitWay& way : p.fit->ways)
+    ways.push_back({{"moments_on_host", way.placement.moments},
+                    {"masters_on_host", way.placement.masters},
+                    {"averages_on_host", way.placement.averages},
+                    {"residuals_on_host", way.placement.residuals},
+                    {"recompute", way.placement.recompute.empty() ? p.config.train.recompute : way.placement.recompute},
+                    {"recompute_layers", way.placement.recompute_layers},
+                    {"arena_bytes", way.device},
+                    {"host_arena_bytes", way.host},
+                    {"step_ms", 1e3 * way.seconds}});
+  return {{"asked_arena_bytes", p.fit->asked.device},
+          {"asked_step_ms", 1e3 * p.fit->asked.seconds},
+          {"ways", std::move(ways)},
+          {"gains", p.gains}};
+}
+
+io::Json filling_json(const Planned& p) {
+  if (!p.filled) return nullptr;
+  const perf::Filled& f = *p.filled;
+  if (!p.pads()) return {{"packing", p.config.data.packing}, {"problem", f.problem}};
+  return {{"packing", p.config.data.packing},
+          {"source", f.source},
+          {"documents", f.documents},
+          {"padding", 1 - f.own.utilisation},
+          {"packed",
+           {{"padding", 1 - f.packed.utilisation},
+            {"tokens_per_s", p.packed->expected.tokens_per_s},
+            {"mfu", p.packed->expected.mfu},
+            {"gain", p.packed->expected.tokens_per_s / p.plan.expected.tokens_per_s}}}};
+}
+
+io::Json growth_json(const Planned& p) {
+  if (!p.growth) return nullptr;
+  const auto row = [&](const perf::Plan& plan) {
+    io::Json json = setting_json(plan);
+    json["fits"] = plan.fits;
+    json["of_memory"] = static_cast<double>(plan.needs()) / static_cast<double>(p.machine.memory);
+    json["lr"] = perf::with_setting(p.config, plan.setting).optim.lr;
+    return json;
+  };
+  io::Json rows = io::Json::array(), filling;
+  for (const perf::Plan& plan : p.growth->rows) rows.push_back(row(plan));
+  if (p.growth->filling) {
+    perf::Choice as_it_is;
+    as_it_is.config = p.config;
+    filling = row(*p.growth->filling);
+    filling["set"] = perf::keys_to_set(as_it_is, p.growth->filling->setting);
+  }
+  return {{"rows", std::move(rows)}, {"filling", std::move(filling)}};
 }
 
 io::Json to_json(const Planned& p) {
@@ -253,14 +391,16 @@ io::Json to_json(const Planned& p) {
           {"seq_len", p.config.train.seq_len},
           {"recompute", plan.setting.recompute},
           {"tokens_per_step", plan.tokens_per_step},
-          {"memory", memory_json(plan.memory, kMemoryKinds)},
+          {"memory", memory_json(plan.memory, false)},
           {"arena_bytes", plan.memory.arena},
+          {"host_arena_bytes", plan.memory.host_arena},
           {"checkpoint_bytes", plan.checkpoint},
           {"checkpoints_kept", p.checkpoints_kept()},
           {"snapshot_bytes", plan.snapshot},
           {"snapshot_on_device", plan.snapshot_on_device},
           {"tuning_bytes", plan.tuning},
-          {"fits", plan.fits},
+          {"fits", plan.fits && !p.fit},  // as asked
+          {"fit", p.fit ? fit_json(p) : io::Json(nullptr)},
           {"largest_activations", std::move(largest)},
           {"expected",
            {{"step_ms", 1e3 * plan.expected.step_seconds},
@@ -269,6 +409,8 @@ io::Json to_json(const Planned& p) {
             {"mfu_palm", plan.expected.mfu_palm},
             {"steps", p.steps() > 0 ? io::Json(p.steps()) : io::Json(nullptr)},
             {"hours", p.steps() > 0 ? io::Json(p.hours()) : io::Json(nullptr)}}},
+          {"filling", filling_json(p)},
+          {"growth", growth_json(p)},
           {"choice", std::move(choice)},
           {"runners_up", std::move(runners_up)},
           {"why", perf::why(p.choice, p.machine)}};
@@ -287,16 +429,13 @@ std::string card_id(const std::string& named, const perf::Machine& machine) {
   return card ? std::string(card->id) : "";
 }
 
-// The progress line. A preset takes a moment; hundreds of ways to cut the step of a deep model take longer.
+// The progress line. A preset takes a moment; a deep model on many cards takes longer.
 perf::SearchOptions plan_progress() {
   constexpr double kPatience = 1;  // seconds
   perf::SearchOptions options;
   options.progress = [line = std::make_shared<report::LiveLine>(stderr), start = steady_seconds()](
-                         const std::string&, std::size_t number, std::size_t of) {
-    const double seconds = steady_seconds() - start;
-    if (seconds < kPatience || number == 1) return;
-    line->show(fmt::format("planning, setting {}/{}{}", number, of,
-                           report::eta(seconds, static_cast<double>(number - 1), static_cast<double>(of))));
+                         const std::string&, std::size_t number, std::size_t) {
+    if (steady_seconds() - start >= kPatience) line->show(fmt::format("planning, setting {}", number));
   };
   return options;
 }
@@ -312,15 +451,17 @@ struct GpusPlan {
 std::string setting_words(const perf::Setting& s) {
   return fmt::format("{} x {}, {}", s.batch_size, s.accumulate, s.recompute);
 }
-double gpu_hours(const GpusPlan& p, const perf::RankPlan& r) { return p.run_tokens / r.tokens_per_s / 3600 * r.ranks; }
+double gpu_hours(const GpusPlan& p, const perf::RankPlan& r) {
+  return p.run_tokens / r.expected.tokens_per_s / 3600 * r.ranks;
+}
 
 // A step of all ranks is as many times a rank's.
 double tokens_of_run(const config::Config& config, const perf::RankPlan& choice) {
   config::Train t = perf::with_setting(config, choice.setting).train;
   t.batch_size *= choice.ranks;
   const double by_steps = static_cast<double>(config::micro_batches_before(t, train::total_steps(t))) /
-                          static_cast<double>(t.accumulate) * choice.tokens_per_step;
-  const double in_time = 3600 * t.max_hours * choice.tokens_per_s;  // of one rank: more cannot have it
+                          static_cast<double>(t.accumulate) * choice.tokens_of_ranks();
+  const double in_time = 3600 * t.max_hours * choice.expected.tokens_per_s;  // of one rank: more cannot have it
   if (t.max_hours == 0 || (by_steps > 0 && by_steps <= in_time)) return by_steps;
   return in_time;
 }
@@ -360,20 +501,24 @@ void print_head(const GpusPlan& p) {
                     1e-9 * s.fabric.inside.bus_bandwidth));
   if (nodes > 1) print(fmt::format(", {:.0f} GB/s from one to the next", 1e-9 * s.fabric.between.bus_bandwidth));
   print(" (published by others, not seen by us)\n");
-  print(fmt::format("model     {} parameters\n", report::count(static_cast<double>(s.plan.parameters))));
-  print(fmt::format("step      {} of each GPU, {} of all\n", report::grouped(s.plan.tokens_per_step, "token"),
-                    report::grouped(std::llround(c.tokens_per_step), "token")));
+  print(fmt::format("model     {} parameters\n", report::count(static_cast<double>(c.parameters))));
+  print(fmt::format("step      {} of each GPU, {} of all\n", report::grouped(c.tokens_per_step, "token"),
+                    report::grouped(std::llround(c.tokens_of_ranks()), "token")));
 }
 
 void print_memory(const GpusPlan& p) {
   print_modes(p, "memory of a GPU");
   print_row(p, "rows, recompute", [](const perf::RankPlan& m) { return setting_words(m.setting); });
-  for (const auto& [kind, bytes] : kRankMemoryKinds)
-    print_row(p, kind == "rest" ? "the rest" : kind,
-              [bytes = bytes](const perf::RankPlan& m) { return size(m.memory.*bytes); });
+  for (const MemoryKind& kind : kMemoryKinds)
+    if (std::ranges::any_of(p.scale.modes, [&](const perf::RankPlan& m) { return m.memory.*kind.bytes > 0; }))
+      print_row(p, kind.name, [&](const perf::RankPlan& m) { return size(m.memory.*kind.bytes); });
   print_row(p, "total", [](const perf::RankPlan& m) { return size(m.memory.total()); });
   print_row(p, "tuning, at first", [](const perf::RankPlan& m) { return size(m.tuning); });
   print_row(p, "", [](const perf::RankPlan& m) { return m.fits ? "fits" : "does not fit"; });
+  if (std::ranges::any_of(p.scale.modes, [](const perf::RankPlan& m) { return m.memory.host_arena > 0; }))
+    print_row(p, "host's memory", [](const perf::RankPlan& m) { return size(m.memory.host_arena); });
+  print_row(p, "copy to save",
+            [](const perf::RankPlan& m) { return fmt::format("{}, {}", size(m.snapshot), snapshot_place(m)); });
 }
 
 void print_step(const GpusPlan& p) {
@@ -387,10 +532,13 @@ void print_step(const GpusPlan& p) {
   print_row(p, "communicating",
             [&](const perf::RankPlan& m) { return report::duration(of_all(m, &perf::CollectiveUse::seconds)); });
   print_row(p, "  not hidden", [](const perf::RankPlan& m) { return report::duration(m.times.exposed); });
+  if (std::ranges::any_of(p.scale.modes, [](const perf::RankPlan& m) { return m.times.copying > 0; }))
+    print_row(p, "  copies, too", [](const perf::RankPlan& m) { return report::duration(m.times.copying); });
   print_row(p, "stragglers", [](const perf::RankPlan& m) { return report::duration(m.times.stragglers); });
   print_row(p, "step", [](const perf::RankPlan& m) { return report::duration(m.times.total()); });
-  print_row(p, "tokens", [](const perf::RankPlan& m) { return report::token_rate(m.tokens_per_s); });
-  print_row(p, "mfu", [](const perf::RankPlan& m) { return report::percent(m.mfu); });
+  print_row(p, "tokens", [](const perf::RankPlan& m) { return report::token_rate(m.expected.tokens_per_s); });
+  print_row(p, "mfu", [](const perf::RankPlan& m) { return report::percent(m.expected.mfu); });
+  print_row(p, "palm", [](const perf::RankPlan& m) { return report::percent(m.expected.mfu_palm); });
   print_row(p, "of one GPU alone", [](const perf::RankPlan& m) { return report::percent(m.efficiency); });
 }
 
@@ -415,9 +563,9 @@ void print_scaling(const GpusPlan& p) {
                     "memory", "hours", "GPU-hours"));
   for (const perf::RankPlan& r : p.scale.scaling)
     print(fmt::format("{:<10} {:>13} {:>7} {:>11} {:>11} {:>10} {:>11}{}\n", r.ranks,
-                      report::token_rate(r.tokens_per_s), report::percent(r.mfu), report::percent(r.efficiency),
-                      size(r.memory.total()), hours(gpu_hours(p, r) / r.ranks), hours(gpu_hours(p, r)),
-                      r.fits ? "" : "  does not fit"));
+                      report::token_rate(r.expected.tokens_per_s), report::percent(r.expected.mfu),
+                      report::percent(r.efficiency), size(r.memory.total()), hours(gpu_hours(p, r) / r.ranks),
+                      hours(gpu_hours(p, r)), r.fits ? "" : "  does not fit"));
   print(p.run_tokens > 0
             ? fmt::format("The same rows on every GPU; hours for the run's {}.\n", report::count(p.run_tokens, "token"))
             : fmt::format("The same rows on every GPU; hours are not known: {}.\n", no_end(p.scale.config)));
@@ -438,15 +586,20 @@ io::Json plan_json(const GpusPlan& p, const perf::RankPlan& r) {
           {"batch_size", r.setting.batch_size},
           {"accumulate", r.setting.accumulate},
           {"recompute", r.setting.recompute},
-          {"memory", memory_json(r.memory, kRankMemoryKinds)},
+          {"memory", memory_json(r.memory, true)},
+          {"host_arena_bytes", r.memory.host_arena},
+          {"snapshot_bytes", r.snapshot},
+          {"snapshot_on_device", r.snapshot_on_device},
           {"tuning_bytes", r.tuning},
           {"fits", r.fits},
           {"step_ms", 1e3 * r.times.total()},
           {"compute_ms", 1e3 * r.times.compute},
           {"exposed_ms", 1e3 * r.times.exposed},
+          {"copying_ms", 1e3 * r.times.copying},
           {"stragglers_ms", 1e3 * r.times.stragglers},
-          {"tokens_per_s", r.tokens_per_s},
-          {"mfu", r.mfu},
+          {"tokens_per_s", r.expected.tokens_per_s},
+          {"mfu", r.expected.mfu},
+          {"mfu_palm", r.expected.mfu_palm},
           {"efficiency", r.efficiency},
           {"hours", ends ? io::Json(gpu_hours(p, r) / r.ranks) : io::Json(nullptr)},
           {"gpu_hours", ends ? io::Json(gpu_hours(p, r)) : io::Json(nullptr)},
@@ -467,8 +620,8 @@ io::Json to_json(const GpusPlan& p) {
           {"bus_bytes_per_s_between", s.fabric.between.bus_bandwidth},
           {"peak_flops", s.machine.peak_flops},
           {"memory_bytes", s.machine.memory},
-          {"parameters", s.plan.parameters},
-          {"tokens_per_step", s.choice().tokens_per_step},
+          {"parameters", s.choice().parameters},
+          {"tokens_per_step", s.choice().tokens_of_ranks()},
           {"run_tokens", p.run_tokens > 0 ? io::Json(p.run_tokens) : io::Json(nullptr)},
           {"modes", std::move(modes)},
           {"choice", s.choice().fits ? io::Json(name_of(s.choice().mode)) : io::Json(nullptr)},
@@ -482,6 +635,7 @@ struct GpusWanted {
   std::int64_t per_node = 0;  // connected by NVLink or PCIe; 0: 8
   std::int64_t nics = 0;      // of a node; 0: one for each GPU
   std::string network;        // empty: ndr
+  std::string trace;          // a file for a picture of the choice's step; empty: none
 };
 
 // Prints the plan, and holds signals back meanwhile. `card` is an id of the table of cards. An empty one, for a machine
@@ -505,16 +659,26 @@ void plan_gpus(const std::string& name, const config::Config& config, const perf
         p.network, wanted.gpus, per_node);
   const perf::Fabric fabric = perf::fabric_of(perf::card_called(card), network, static_cast<int>(per_node),
                                               static_cast<int>(wanted.nics > 0 ? wanted.nics : per_node));
-  if (wanted.gpus > 1) require_for_ranks(config);  // what a run would refuse has no plan
+  if (wanted.gpus > 1) train::require_for_ranks(config);  // what a run would refuse has no plan
   p.scale = perf::plan_ranks_or_relax(config, machine, fabric, static_cast<int>(wanted.gpus), plan_progress());
   p.run_tokens = tokens_of_run(p.scale.config, p.scale.choice());
+  std::string trace;
+  if (const perf::RankPlan& c = p.scale.choice(); !wanted.trace.empty()) {
+    const config::Config chosen = perf::as_possible(perf::with_setting(p.scale.config, c.setting), machine);
+    trace = perf::chrome_trace({chosen, machine, {.mode = c.mode, .ranks = c.ranks, .fabric = fabric}},
+                               fmt::format("{}, {} on {} x {}, planned", name, name_of(c.mode), c.ranks, machine.name));
+  }
   stopping.hold();
+  if (!trace.empty()) real_files().replace(wanted.trace, trace);
   if (json) return print_json(to_json(p));
   print_head(p);
   print_memory(p);
   print_step(p);
   print_choice(p);
   print_scaling(p);
+  if (!trace.empty())
+    print(fmt::format("\ntrace     {} (a planned step of {}; open it in chrome://tracing or ui.perfetto.dev)\n",
+                      wanted.trace, name_of(p.scale.choice().mode)));
 }
 
 }  // namespace
@@ -550,22 +714,26 @@ ConfigWords with_folder(ConfigWords given) {
 int run_plan(const Words& words) {
   Arguments arguments(
       "plan", "memory, FLOPs, expected step time and the best batch size, before anything runs",
-      "[CONFIG | FOLDER] [key=value ...] [--card NAME] [--memory GIB] [--gpus N [--network NAME]] [--json]",
+      "[CONFIG | FOLDER] [key=value ...] [--card NAME] [--memory GIB] [--grow] [--gpus N [--network NAME] "
+      "[--trace FILE]] [--json]",
       {"redline plan gqa-180m --card h200",
        "redline plan runs/a --card h200            of a run, or of a Hugging Face model's folder",
        "redline plan my.toml train.seq_len=4096 --card a100-80",
        "redline plan --preset llama-1.36b --card b200 --memory 80 --json",
+       "redline plan ping-95m --card a100-80 --grow   more rows, up to those that fill the card",
        "redline plan llama-1.36b --card h200 --gpus 64 --network ndr",
        "redline plan my.toml --card a100-80 --gpus 32 --gpus-per-node 4 --nics 2 --network hdr"});
   ConfigWords config;
   std::string card;
   double memory = 0;
-  bool json = false;
+  bool json = false, grow = false;
   GpusWanted gpus;
   config.declare(arguments);
   arguments.text("--card", "NAME", card,
                  "the card to plan for, as `redline peaks` lists them, or cpu (default: what this machine has)");
   arguments.number("--memory", "GIB", memory, 0.001, 1e6, "plan with this much memory instead of the card's");
+  arguments.flag("--grow", grow,
+                 "show 1, 1.5, 2 and 3 times the rows, and those that fill the memory, with the rate for each");
   arguments.integer("--gpus", "N", gpus.gpus, 1, kCutGroups,
                     "plan for so many of the card instead: memory and speed of each parallel.mode, and how they scale");
   arguments.integer("--gpus-per-node", "N", gpus.per_node, 1, kCutGroups,
@@ -573,28 +741,51 @@ int run_plan(const Words& words) {
   arguments.text("--network", "NAME", gpus.network,
                  "between nodes: ndr, hdr, xdr, roce, roce-200, ethernet, or nvlink for one node (default: ndr)");
   arguments.integer("--nics", "N", gpus.nics, 1, kCutGroups, "network cards of a node (default: one for each GPU)");
+  arguments.text("--trace", "FILE", gpus.trace,
+                 "write the planned step of the choice as a Chrome trace: a row for computing, copies and network");
   arguments.json(json);
   arguments.exits(kDone, "done, also where nothing fits");
   arguments.exits(kStopped, "stopped by a signal: there is no plan");
   if (!arguments.parse(words)) return kDone;
-  if (gpus.gpus == 0 && (gpus.per_node > 0 || gpus.nics > 0 || !gpus.network.empty()))
-    fail_user("--gpus-per-node, --network and --nics are of a plan for several GPUs; add --gpus N");
+  if (gpus.gpus == 0 && (gpus.per_node > 0 || gpus.nics > 0 || !gpus.network.empty() || !gpus.trace.empty()))
+    fail_user("--gpus-per-node, --network, --nics and --trace are of a plan for several GPUs; add --gpus N");
+  if (grow && gpus.gpus > 0) fail_user("--grow and --gpus cannot be combined: rows grow on one card");
 
   StopAtOnce stopping("stopped; there is no plan");
   Planned p;
   config::Sources sources = sources_of(with_folder(config));
   const std::string folder = named_folder(config);
   sources.of_run = !folder.empty() && real_files().exists(Path(folder) / train::kRunConfig);
+  if (!gpus.trace.empty()) check_output_file("--trace", gpus.trace, {sources.file});
   p.name = folder.empty() ? name_of(sources) : report::run_name(folder);
   p.config = load_to_measure(sources, false);
   p.machine = machine_called(card);
   if (memory > 0) p.machine.memory = static_cast<std::int64_t>(memory * 0x1p30);
   if (gpus.gpus > 0) {
+    if (const auto filled = perf::filled(p.config))
+      log::warn(
+          "data.packing = \"{}\" pads rows, and a plan for several GPUs counts full ones: real tokens, and the mfu of "
+          "them, are {} of what it says; `redline plan` without --gpus counts them",
+          p.config.data.packing,
+          filled->problem.empty() ? report::percent(filled->own.utilisation) : "an unknown part");
     plan_gpus(p.name, p.config, p.machine, card_id(card, p.machine), gpus, json, stopping);
     return kDone;
   }
-  p.plan = perf::make_plan(p.config, p.machine);
-  p.choice = perf::choose_or_relax(p.config, p.machine, plan_progress());
+  perf::SearchOptions options = plan_progress();
+  p.filled = perf::filled(p.config);
+  const bool pads = p.filled && p.filled->problem.empty();
+  if (pads) options.filling = p.filled->own;
+  config::Config placed = p.config;
+  p.plan = perf::make_plan(p.config, p.machine, {}, options.filling);
+  if (!p.plan.fits && perf::chooses(p.config)) {
+    p.fit = perf::find_fit(p.config, p.machine, p.plan.tuning);
+    p.gains = perf::gains_of_types(*p.fit, p.config, p.machine);
+    if (!p.fit->ways.empty()) placed.memory.placement = p.fit->ways[0].placement;
+    p.plan = perf::make_plan(placed, p.machine, {}, options.filling);
+  }
+  if (pads) p.packed = perf::make_plan(placed, p.machine, {}, p.filled->packed);
+  p.choice = perf::choose_or_relax(p.config, p.machine, options);
+  if (grow) p.growth = perf::grow(p.config, p.machine, options);
   stopping.hold();
   if (json) {
     print_json(to_json(p));
@@ -603,7 +794,9 @@ int run_plan(const Words& words) {
   print_model(p);
   print_memory(p);
   print_expected(p);
+  print_filling(p);
   print_choice(p);
+  print_growth(p);
   return kDone;
 }
 

@@ -24,16 +24,17 @@ double mfu(const perf::Profile& p, const perf::Peak& peak) { return p.model_flop
 
 std::string row(const perf::TimedWork& w, const perf::Peak& peak, int width) {
   const bool products = w.flops > 0;
-  return fmt::format("{:<{}}  {:>9.3f}  {:>6}  {:>5.0f}  {:>9}  {:>7.1f}  {:>7}  {:>8}\n", w.name, width, w.ms,
+  return fmt::format("{:<{}}  {:>9.3f}  {:>6}  {:>5.0f}  {:>9}  {:>7.1f}  {:>7}  {:>8}  {}\n", w.name, width, w.ms,
                      report::percent(w.share), w.calls, products ? fmt::format("{:.1f}", w.gflops()) : "-", w.gbytes(),
-                     products ? report::percent(w.gflops() * 1e9 / peak.flops) : "-", report::percent(w.of_roofline()));
+                     products ? report::percent(w.gflops() * 1e9 / peak.flops) : "-", report::percent(w.of_roofline()),
+                     w.types);
 }
 
 std::string table(std::string_view title, const std::vector<perf::TimedWork>& work, const perf::Peak& peak) {
   int width = static_cast<int>(title.size());
   for (const perf::TimedWork& w : work) width = std::max(width, static_cast<int>(w.name.size()));
-  std::string out = fmt::format("\n{:<{}}  {:>9}  {:>6}  {:>5}  {:>9}  {:>7}  {:>7}  {:>8}\n", title, width, "ms",
-                                "share", "calls", "GFLOP/s", "GB/s", "of peak", "roofline");
+  std::string out = fmt::format("\n{:<{}}  {:>9}  {:>6}  {:>5}  {:>9}  {:>7}  {:>7}  {:>8}  {}\n", title, width, "ms",
+                                "share", "calls", "GFLOP/s", "GB/s", "of peak", "roofline", "types");
   for (const perf::TimedWork& w : work) out += row(w, peak, width);
   return out;
 }
@@ -43,6 +44,16 @@ std::vector<perf::TimedWork> slowest(const perf::Profile& p, std::int64_t n) {
   std::ranges::stable_sort(nodes, [](const auto& a, const auto& b) { return a.ms > b.ms; });
   nodes.resize(std::min(nodes.size(), static_cast<std::size_t>(n)));
   return nodes;
+}
+
+// "products take bf16 in 145 nodes; none is widened to f32".
+std::string types_in_words(const perf::Profile& p) {
+  std::vector<std::string> parts;
+  for (const auto& [type, nodes] : p.products) parts.push_back(fmt::format("{} in {}", type, counted(nodes, "node")));
+  std::string text = fmt::format("products take {}", fmt::join(parts, ", "));
+  if (p.upcast.empty()) return text + "; none is widened";
+  return text + fmt::format("; widened to f32: {}{}", p.upcast[0],
+                            p.upcast.size() > 1 ? fmt::format(" and {} more", p.upcast.size() - 1) : "");
 }
 
 void print_text(const perf::Profile& p, const perf::Peak& peak, double copy_rate, std::int64_t nodes) {
@@ -55,6 +66,7 @@ void print_text(const perf::Profile& p, const perf::Peak& peak, double copy_rate
       "and its bytes at this rate, over its time\n",
       copy_rate * 1e-9));
   print(fmt::format("device   {}; mean of {}\n", p.device, counted(p.steps, "step")));
+  print(fmt::format("types    {}\n", types_in_words(p)));
   print(table("op", p.kinds, peak));
   const auto line = [&](std::string_view what, double ms) {
     print(fmt::format("{:>9.3f} ms  {:>6}  {}\n", ms, report::percent(ms / p.step_ms), what));
@@ -75,7 +87,8 @@ io::Json to_json(const std::vector<perf::TimedWork>& work, bool phases) {
   for (const perf::TimedWork& w : work) {
     io::Json& row = out.emplace_back(io::Json{{"name", w.name}, {"op", w.op}});
     if (phases) row["phase"] = w.phase;
-    row.update({{"calls", w.calls},
+    row.update({{"types", w.types},
+                {"calls", w.calls},
                 {"ms", w.ms},
                 {"share", w.share},
                 {"flops", w.flops},
@@ -102,6 +115,8 @@ io::Json to_json(const perf::Profile& p, const perf::Peak& peak, double copy_rat
           {"untimed_ms", p.untimed_ms},
           {"mfu", mfu(p, peak)},
           {"trace", trace},
+          {"products", p.products},
+          {"upcast", p.upcast},
           {"kinds", to_json(p.kinds, false)},
           {"nodes", to_json(p.nodes, true)}};
 }

@@ -52,6 +52,10 @@ Ranks::Ranks(const Words& words) : place_(dist::place_of_process()) {
     finish_output();
     print_error(sentence);
   };
+  options.before_end = [this](std::string_view sentence, int status) {
+    const std::lock_guard lock(clearing_up_);
+    if (clear_up_) clear_up_(std::string(sentence), status);
+  };
   control_ = dist::Control::join(place_, std::move(options));
   communicator_ = std::make_unique<Channel>(*control_, "loop");
   saving_ = std::make_unique<Channel>(*control_, "saving");
@@ -89,6 +93,15 @@ train::Team Ranks::team(dist::Mode mode, bool bf16_wire) {
           .paces = [this] { return control_->paces(); }};
 }
 
+// Where it is being called, the process ends before this returns.
+void Ranks::set_clear_up(ClearUp clear_up) {
+  const std::lock_guard lock(clearing_up_);
+  clear_up_ = std::move(clear_up);
+}
+
+Ranks::AtEnd::AtEnd(Ranks& ranks, ClearUp clear_up) : ranks_(ranks) { ranks_.set_clear_up(std::move(clear_up)); }
+Ranks::AtEnd::~AtEnd() { ranks_.set_clear_up({}); }
+
 int Ranks::run(const std::function<int()>& body) {
   if (alone()) return body();
   try {
@@ -102,17 +115,6 @@ int Ranks::run(const std::function<int()>& body) {
     control_->fail(e.what(), status_of(e));
     throw;
   }
-}
-
-void require_for_ranks(const config::Config& c) {
-  if (c.precision.matmul == "fp8" && c.parallel.mode != "auto" && c.parallel.mode != "ddp")
-    fail_user(
-        "{}parallel.mode = \"{}\" does not go with precision.matmul = \"fp8\", whose copies of weights are made from "
-        "whole ones; use \"ddp\" or \"auto\"",
-        c.origins.prefix({"parallel.mode", "precision.matmul"}), c.parallel.mode);
-  if (c.train.max_hours > 0)
-    fail_user("{}train.max_hours is for runs on one rank only; set train.max_steps or train.max_tokens",
-              c.origins.prefix({"train.max_hours"}));
 }
 
 }  // namespace redline::cli

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "base/log.h"
@@ -15,9 +16,6 @@
 #include "train/trainer.h"
 
 namespace redline::cli {
-
-// Refuses settings that a run on several ranks cannot have yet.
-void require_for_ranks(const config::Config& config);
 
 class Ranks {
  public:
@@ -39,12 +37,30 @@ class Ranks {
   void connect(device::Device& device, std::int64_t timeout);
   train::Team team(dist::Mode mode, bool bf16_wire);
 
+  // While it lives, `clear_up` is called on this rank where an error of another ends all, with its sentence and status,
+  // on a thread beside the command's.
+  using ClearUp = std::function<void(const std::string& sentence, int status)>;
+  class AtEnd {
+   public:
+    AtEnd(Ranks& ranks, ClearUp clear_up);
+    ~AtEnd();
+    AtEnd(const AtEnd&) = delete;
+    AtEnd& operator=(const AtEnd&) = delete;
+
+   private:
+    Ranks& ranks_;
+  };
+
   // Runs a command's body. An error on one rank ends all ranks with its sentence, and all ranks return together.
   int run(const std::function<int()>& body);
 
  private:
   class Channel;
+  void set_clear_up(ClearUp clear_up);
+
   dist::Place place_;
+  std::mutex clearing_up_;
+  ClearUp clear_up_;
   std::unique_ptr<dist::Control> control_;
   std::unique_ptr<log::Listener> listener_;  // of ranks other than 0: sends their lines to rank 0
   std::unique_ptr<dist::Group> group_;

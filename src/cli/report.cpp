@@ -74,7 +74,10 @@ std::string summary_line(const report::RunRecord& run, const report::RunSummary&
   const double rate = s.figure("mean_tokens_per_s"), mfu = s.figure("mean_mfu"), gib = s.figure("memory_gib");
   add(rate, "", report::token_rate(rate));
   add(mfu, "mfu ", fmt::format("{} (peak {})", report::percent(mfu), report::percent(s.figure("peak_mfu"))));
-  add(gib, "", report::bytes(gib * 0x1p30));
+  const double card = !run.sessions.empty() && run.sessions.back().card ? run.sessions.back().device_memory : 0;
+  add(gib, "",
+      report::bytes(gib * 0x1p30) +
+          (card > 0 ? fmt::format(" ({} of the card)", report::percent(gib * 0x1p30 / card)) : ""));
   const train::Account account = run.goodput.account();
   if (account.wall() > 0) line += fmt::format("; {} in steps", report::percent(account.share(train::Part::steps)));
   if (account.joules) line += "; " + report::energy(*account.joules);

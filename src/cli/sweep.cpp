@@ -24,6 +24,7 @@
 #include "report/run_record.h"
 #include "report/run_summary.h"
 #include "report/sweep_table.h"
+#include "train/observer.h"
 #include "train/run_folder.h"
 #include "train/signals.h"
 
@@ -77,6 +78,7 @@ Figures read_figures(FileSystem& files, const Sweep& sweep) {
         for (const double tokens : figures.runs.back().column("eval_tokens"))
           if (!std::isnan(tokens)) row.eval_tokens = tokens;
         row.tokens_per_s = s.figure("mean_tokens_per_s");
+        row.trained_on = std::ranges::any_of(figures.runs.back().sessions, &report::SessionStart::trained_on);
       } catch (const std::runtime_error& e) {  // a UserError or a MachineError; the other runs are there
         figures.unreadable.emplace_back(e.what());
       }
@@ -260,7 +262,7 @@ class Sweeping {
       text += fmt::format("  step {}", p.step());
       if (p.steps() > 0) text += fmt::format("/{}", p.steps());
       text += "  loss " + report::plain(p.loss(), 4);
-      if (!p.evaluations().empty()) text += "  held out " + report::plain(p.evaluations().rbegin()->second, 4);
+      if (!p.evaluations().empty()) text += "  evaluated " + report::plain(p.evaluations().rbegin()->second, 4);
       const double whole = p.seconds_a_step() * static_cast<double>(p.steps());
       const double rest = p.seconds_a_step() * static_cast<double>(p.steps() - p.step());
       if (p.steps() > 0 && std::isfinite(rest)) {
@@ -307,7 +309,8 @@ class Sweeping {
       const report::SweepRow& row = figures.table.rows[*best];
       const std::string over =
           std::isnan(row.eval_tokens) ? "" : " over " + report::grouped(std::llround(row.eval_tokens), "token");
-      print(fmt::format("\n* best: {}, held-out loss {}{}\n", row.folder, report::plain(row.eval_loss, 4), over));
+      print(fmt::format("\n* best: {}, {} {}{}\n", row.folder, train::evaluated_loss(row.trained_on),
+                        report::plain(row.eval_loss, 4), over));
     }
     print(fmt::format("table: {}\nreport: {}\n", csv, page));
     const auto due = std::ranges::count_if(sweep_.runs, [&](const SweptRun& run) { return is_due(run, options_); });

@@ -1,5 +1,6 @@
 // redline train.
 #include <algorithm>
+#include <atomic>
 #include <ctime>
 #include <filesystem>
 #include <limits>
@@ -20,6 +21,7 @@
 #include "model/family.h"
 #include "model/hf_config.h"
 #include "perf/batch_size.h"
+#include "perf/fit.h"
 #include "perf/fp8_choice.h"
 #include "perf/peak.h"
 #include "perf/scale.h"
@@ -27,6 +29,7 @@
 #include "report/run_summary.h"
 #include "report/sinks.h"
 #include "train/ends.h"
+#include "train/on_ranks.h"
 #include "train/recipe.h"
 #include "train/run_folder.h"
 #include "train/signals.h"
@@ -150,14 +153,16 @@ Choice choose(FileSystem& files, const ConfigWords& words, const TrainRequest& a
 
 // Numbers in place of train.batch_size = "auto". A run that goes on keeps what it was given when it began; a folder
 // that may not be used is refused before anything is searched.
-std::string put_batch_size(train::TrainOptions& options, device::Device& device, FileSystem& files) {
+std::string put_batch_size(train::TrainOptions& options, device::Device& device, FileSystem& files,
+                           const Ranks& ranks) {
   options.batch_was_chosen = true;
   if (options.resume && files.exists(options.folder / train::kRunConfig)) {
     options.config = perf::adopt_batch_size(options.config, train::read_run_config(files, options.folder));
     return fmt::format("train.batch_size = auto: {}, as the run began", in_words(perf::setting_of(options.config)));
   }
   train::check_folder(options, files);
-  return resolve_batch_size(options.config, device, !options.dry_run, options.stop);
+  return resolve_batch_size(options.config, device, !options.dry_run, options.stop, ranks.count(),
+                            ranks.on_this_machine());
 }
 
 // The list of products that take fp8, likewise.
@@ -171,6 +176,20 @@ void put_fp8_products(train::TrainOptions& options, device::Device& device, File
   options.fp8_reasons = std::move(choice.reasons);
 }
 
+// The choice of where bytes lie, for the ranks that did not make it.
+io::Json to_json(const config::Placement& p) {
+  return {{"moments", p.moments},     {"masters", p.masters},     {"averages", p.averages},
+          {"residuals", p.residuals}, {"recompute", p.recompute}, {"recompute_layers", p.recompute_layers}};
+}
+config::Placement placement_of(const io::Json& json) {
+  return {.moments = json.at("moments").get<bool>(),
+          .masters = json.at("masters").get<bool>(),
+          .averages = json.at("averages").get<bool>(),
+          .residuals = json.at("residuals").get<bool>(),
+          .recompute = json.at("recompute").get<std::string>(),
+          .recompute_layers = json.at("recompute_layers").get<std::int64_t>()};
+}
+
 // The run's folder as this command finds it. A run that ends by its user's mistake before its first step, such as a bad
 // document, has nothing to keep: its files go, so that the mended command finds the folder as this one did.
 class FolderAsFound final : public train::Observer {
@@ -180,15 +199,15 @@ class FolderAsFound final : public train::Observer {
     if (there_) before_ = files.list(folder);
   }
 
-  // A folder in which this run has not begun may be another's by now.
   void on(const train::Event& event) override {
     hear(
-        event, [&](const train::Started&) { began_ = true; }, [&](const train::Stepped&) { stepped_ = true; },
-        [&](const train::Saved&) { stepped_ = true; });
+        event, [&](const train::Stepped&) { stepped_ = true; }, [&](const train::Saved&) { stepped_ = true; });
   }
+  void took_folder() { taken_ = true; }  // one that this run has not taken may be another's by now
 
+  // On the thread of the run, or beside it where another rank ends all.
   void put_back() const {
-    if (held_run_ || !began_ || stepped_) return;
+    if (held_run_ || !taken_ || stepped_) return;
     try {
       if (!there_) return files_.remove_all(folder_);
       for (const std::string& name : files_.list(folder_))
@@ -201,7 +220,8 @@ class FolderAsFound final : public train::Observer {
  private:
   FileSystem& files_;
   Path folder_;
-  bool there_, held_run_, began_ = false, stepped_ = false;
+  bool there_, held_run_;
+  std::atomic<bool> taken_ = false, stepped_ = false;
   std::vector<std::string> before_;
 };
 
@@ -246,7 +266,6 @@ void share_micro_batches(config::Config& c, std::int64_t ranks, bool goes_on) {
 // How ranks share the state, and the reason where "auto" chose it.
 perf::ModeChoice mode_of(const config::Config& c, device::Device& device, const Ranks& ranks) {
   if (c.parallel.mode != "auto") return {dist::mode_named(c.parallel.mode), ""};
-  if (c.precision.matmul == "fp8") return {dist::Mode::ddp, "fp8 makes its copies of weights from whole ones"};
   return perf::choose_mode(c, perf::rank_machine(device, ranks.count(), ranks.on_this_machine()), ranks.count());
 }
 
@@ -272,8 +291,10 @@ io::Json result_as_json(FileSystem& files, const Path& folder, const train::Trai
 int train_as(const TrainRequest& asked, const ConfigWords& words, Ranks& ranks) {
   FileSystem& files = real_files();
   Choice choice = choose_together(files, words, asked, ranks);
-  share_micro_batches(choice.config, ranks.count(), choice.own_config);
-  if (!ranks.alone()) require_for_ranks(choice.config);
+  if (ranks.leads()) {  // which knows where each key was written; the others hear what comes of it
+    share_micro_batches(choice.config, ranks.count(), choice.own_config);
+    if (!ranks.alone()) train::require_for_ranks(choice.config);
+  }
   const auto device = device::open_device(asked.device);
   if (words.tier == "fastest" && device->kind() == device::Kind::cpu && choice.config.precision.matmul == "fp8")
     fail_user("--tier fastest takes products in fp8, which the CPU only simulates; use --tier fast here");
@@ -292,6 +313,7 @@ int train_as(const TrainRequest& asked, const ConfigWords& words, Ranks& ranks) 
                   asked.json ? stderr : stdout);
     options.observers = {&sinks->observer()};
     if (as_found) options.observers.push_back(&*as_found);
+    if (as_found) options.took_folder = [&] { as_found->took_folder(); };
     for (const std::string& note : choice.notes) sinks->observer().on(train::Note{note});
   }
   options.config = choice.config;
@@ -310,10 +332,21 @@ int train_as(const TrainRequest& asked, const ConfigWords& words, Ranks& ranks) 
       device->kind() == device::Kind::cpu || asked.dry_run ? nullptr : device::GpuMonitor::open(device->bus_id());
   options.gpu = monitor.get();
   options.began = train::process_began();
+  std::optional<Ranks::AtEnd> at_end;  // declared after what it uses; this thread's own end is below
+  at_end.emplace(ranks, [&](const std::string& sentence, int status) {
+    if (sinks) sinks->record_failure(sentence);
+    if (as_found && status == kBadInput) as_found->put_back();
+  });
   try {
     if (options.config.train.automatic_batch_size && ranks.leads())
-      sinks->observer().on(train::Note{put_batch_size(options, *device, files)});
+      sinks->observer().on(train::Note{put_batch_size(options, *device, files, ranks)});
     if (options.config.precision.matmul == "fp8" && ranks.leads()) put_fp8_products(options, *device, files);
+    const auto place = [&](const dist::Sharing& sharing) {
+      const std::string moved =
+          perf::place_to_fit(options.config, *device, sharing, std::max(ranks.on_this_machine(), 1));
+      if (!moved.empty()) sinks->observer().on(train::Note{moved});
+    };
+    if (ranks.alone()) place({});
     if (!ranks.alone()) {
       std::string mode;
       if (ranks.leads()) {
@@ -321,17 +354,23 @@ int train_as(const TrainRequest& asked, const ConfigWords& words, Ranks& ranks) 
         mode = name_of(found.mode);
         if (!found.why.empty())
           sinks->observer().on(train::Note{fmt::format("parallel.mode = auto: {}, {}", mode, found.why)});
+        place({.rank = 0, .ranks = ranks.count(), .mode = found.mode});
       }
       // Numbers that rank 0 has found in place of "auto".
-      const io::Json settled = io::Json::parse(
-          ranks.broadcast(io::Json{{"mode", mode}, {"config", config::dump(train::as_kept(options.config))}}.dump()));
-      if (!ranks.leads())
+      const io::Json settled = io::Json::parse(ranks.broadcast(io::Json{
+          {"mode", mode},
+          {"config", config::dump(train::as_kept(options.config))},
+          {"placement", to_json(options.config.memory.placement)}}.dump()));
+      if (!ranks.leads()) {
         options.config = config::parse(settled.at("config").get<std::string>(), "rank 0", model::settle_family);
+        options.config.memory.placement = placement_of(settled.at("placement"));
+      }
       ranks.connect(*device, options.config.parallel.timeout);
       options.team =
           ranks.team(dist::mode_named(settled.at("mode").get<std::string>()), options.config.parallel.wire == "bf16");
     }
     const train::TrainResult result = train::train(options, *device, files);
+    at_end.reset();
     if (sinks && peak.measured && steady_seconds() - began > kWorthMeasuringAgain)
       if (const std::string noise = perf::peaks_differ(peak, perf::find_peak(*device)); !noise.empty())
         log::note("{}", noise);
@@ -343,11 +382,13 @@ int train_as(const TrainRequest& asked, const ConfigWords& words, Ranks& ranks) 
     }
     return result.outcome == train::Outcome::stopped ? kStopped : kDone;
   } catch (const UserError& e) {
+    at_end.reset();
     if (sinks) sinks->record_failure(e.what());
     sinks.reset();  // its files are closed
     if (as_found) as_found->put_back();
     throw;
   } catch (const std::exception& e) {
+    at_end.reset();
     if (sinks) sinks->record_failure(e.what());
     throw;
   }

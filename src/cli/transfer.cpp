@@ -9,6 +9,7 @@
 #include "cli/output.h"
 #include "infer/hf_folders.h"
 #include "io/json.h"
+#include "model/family.h"
 #include "report/figures.h"
 #include "report/live_line.h"
 #include "train/signals.h"
@@ -128,19 +129,44 @@ int run_export(const Words& words) {
           average);
 }
 
+// The families that can be read. What was run where, and held against what: docs/hugging_face.md.
+int list_families(bool json) {
+  io::Json rows = io::Json::array();
+  for (const model::Family* f : model::families()) {
+    rows.push_back({{"family", f->name},
+                    {"architecture", f->hf_architecture},
+                    {"model_type", f->hf_model_type},
+                    {"windows", f->decoder.windows != model::WindowedLayers::none}});
+  }
+  if (json) {
+    print_json(rows);
+    return kDone;
+  }
+  print(fmt::format("{:<9} {:<21} {}\n", "family", "architecture", "windows"));
+  for (const io::Json& row : rows)
+    print(fmt::format("{:<9} {:<21} {}\n", row["family"].get<std::string>(), row["architecture"].get<std::string>(),
+                      row["windows"].get<bool>() ? "yes" : "no"));
+  print("Each is trained, imported, exported, verified and sampled, on CPUs and cards, on ranks and in fp8 too.\n");
+  return kDone;
+}
+
 int run_import(const Words& words) {
-  Arguments arguments("import", "make a checkpoint of a Hugging Face folder", "HF_DIR --out CHECKPOINT [--json]",
-                      {"redline import Qwen3-0.6B --out checkpoints/qwen3",
-                       "redline train my.toml model.init_from=checkpoints/qwen3    train on from it",
-                       "redline sample checkpoints/qwen3 --prompt Once"});
+  Arguments arguments(
+      "import", "make a checkpoint of a Hugging Face folder", "HF_DIR --out CHECKPOINT [--json] | --list [--json]",
+      {"redline import Qwen3-0.6B --out checkpoints/qwen3", "redline import --list    the families that can be read",
+       "redline train my.toml model.init_from=checkpoints/qwen3    train on from it",
+       "redline sample checkpoints/qwen3 --prompt Once"});
   std::vector<std::string> folders;
   std::string out;
-  bool json = false;
+  bool json = false, list = false;
   arguments.words("HF_DIR", folders, "config.json, and model.safetensors or its index and shards");
   arguments.text("--out", "CHECKPOINT", out, "the folder to make; a new or an empty one");
+  arguments.flag("--list", list, "print the families that can be read, and what each can do, and end");
   arguments.json(json);
   arguments.exits(kStopped, kNothingLeft);
   if (!arguments.parse(words)) return kDone;
+  if (list && (!folders.empty() || !out.empty())) fail_user("redline import --list takes no folder");
+  if (list) return list_families(json);
   if (folders.empty()) fail_user("redline import needs a folder: redline import HF_DIR --out CHECKPOINT");
   if (folders.size() > 1) fail_user("redline import takes one folder, not also '{}'", folders[1]);
   if (out.empty()) fail_user("redline import needs --out CHECKPOINT");

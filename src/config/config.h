@@ -66,12 +66,18 @@ struct Model {
   std::int64_t head_dim = 0;  // 0: hidden / heads
   std::int64_t ffn = 704, vocab = 267;
   bool tied = false;
-  std::int64_t pad_token = -1;  // its row of the embedding gets no gradient; -1: there is none
-  std::optional<bool> qk_norm;  // unset: as the family does
+  std::int64_t pad_token = -1;            // its row of the embedding gets no gradient; -1: there is none
+  std::optional<bool> qk_norm, qkv_bias;  // unset: as the family does
+  std::int64_t window = 0;                // keys that a query sees in a layer with a window; 0: none has one
+  std::vector<std::string> layer_types;   // full_attention | sliding_attention; empty: as the family does
+  double query_pre_attn_scalar = 0;       // scores are divided by its root; 0: head_dim
   double rope_theta = 10000.0;
-  std::string rope_scaling = "none";  // none | linear | llama3
+  double rope_local_theta = 0;            // of layers with a window; 0: rope_theta
+  std::vector<std::int64_t> rope_layers;  // 1: a layer has RoPE, 0: none; empty: as the family does
+  std::string rope_scaling = "none";      // none | linear | llama3 | yarn
   double rope_factor = 8.0, rope_low_freq_factor = 1.0, rope_high_freq_factor = 4.0;
   std::int64_t rope_original_len = 8192;
+  double rope_beta_fast = 32, rope_beta_slow = 1, rope_attention_factor = 0;  // 0: that of the paper
   std::int64_t max_positions = 0;  // that an exported model declares; fewer than train.seq_len: as many as that
   double norm_eps = 1e-5;
   double dropout = 0.0;
@@ -128,7 +134,7 @@ struct Train {
   std::vector<std::string> sample_prompts;  // empty: the beginning of a held-out document
   std::int64_t sample_tokens = 64;
   double sample_temperature = 0.8;  // 0: always the likeliest token
-  std::string recompute = "none";   // none | mlp | block
+  std::string recompute = "none";   // none | mlp | block | auto
   double z_loss = 0;                // times the square of the logarithm of the softmax's sum, in the loss
   std::string average = "none";     // none | ema | last: of weights
   std::int64_t average_steps = 100;
@@ -176,6 +182,25 @@ struct Kernels {
   bool operator==(const Kernels&) const = default;
 };
 
+// Where a run's bytes lie and what is computed again, so that it fits. Every start chooses anew (perf/fit.h): no file
+// keeps it, and no bit of a run depends on it.
+struct Placement {
+  bool moments = false, masters = false, averages = false;  // in the host's memory
+  bool residuals = false;             // what layers keep for their way back, in the host's memory meanwhile
+  std::string recompute = {};         // none | mlp | rest | block; empty: as train.recompute says
+  std::int64_t recompute_layers = 0;  // of the first layers, which residuals counts, too; 0: of all
+  bool state_on_host() const { return moments || masters || averages; }
+  bool on_host() const { return state_on_host() || residuals; }
+  bool operator==(const Placement&) const = default;
+};
+
+struct Memory {
+  std::string limit, host_limit;  // "24GiB"; empty: what is free
+  std::string fit = "auto";       // auto | none
+  Placement placement;
+  bool operator==(const Memory&) const = default;
+};
+
 struct Checkpoint {
   std::int64_t every = 0;             // steps; 0: none by steps
   double minutes = 15;                // since the last one; 0: none by time
@@ -216,6 +241,7 @@ struct Config {
   Optim optim;
   Precision precision;
   Kernels kernels;
+  Memory memory;
   Checkpoint checkpoint;
   Guard guard;
   Parallel parallel;

@@ -54,7 +54,7 @@ std::vector<Key> build_table() {
     {"model.head_dim", never, in<model, &Model::head_dim>(), between(0, kMaxHeadDim), {}, "",
      "width of one head, even; 0: model.hidden / model.heads"},
     {"model.ffn", never, in<model, &Model::ffn>(), between(1, 1 << 20), {}, "",
-     "inner width of the SwiGLU block"},
+     "inner width of the gated block"},
     {"model.vocab", never, in<model, &Model::vocab>(), between(1, 1 << 24), {}, "",
      "token ids are below it; at least the vocabulary of the data; unless it is set, the vocabulary of the data's "
      "tokenizer, and token files that bring none ask for it"},
@@ -65,18 +65,39 @@ std::vector<Key> build_table() {
      "none"},
     {"model.qk_norm", never, in<model, &Model::qk_norm>(), any(), {}, "",
      "RMSNorm on queries and keys; unset: what the family does, and nothing else is accepted"},
+    {"model.qkv_bias", never, in<model, &Model::qkv_bias>(), any(), {}, "",
+     "a bias on queries, keys and values; unset: what the family does, and nothing else is accepted"},
+    {"model.window", allowed, in<model, &Model::window>(), between(0, 1 << 30), {}, "tokens",
+     "what a query sees in layers with a window: so many tokens of its document, itself the last; 0: no layer has one. "
+     "Families: qwen2, qwen3, mistral, smollm3, olmo3, gemma3"},
+    {"model.layer_types", allowed, in<model, &Model::layer_types>(), any(), {"full_attention", "sliding_attention"}, "",
+     "for each layer whether it has the window; empty: as the family does, of olmo3 all but every fourth, of gemma3 "
+     "all but every sixth, of others all"},
+    {"model.query_pre_attn_scalar", allowed, in<model, &Model::query_pre_attn_scalar>(), at_least(0), {}, "",
+     "scores are divided by its square root; 0: model.head_dim (gemma3 only)"},
     {"model.rope_theta", allowed, in<model, &Model::rope_theta>(), above(0), {}, "",
      "base of the rotary position frequencies"},
-    {"model.rope_scaling", allowed, in<model, &Model::rope_scaling>(), any(), {"none", "linear", "llama3"}, "",
-     "how rotary frequencies are stretched for long context; linear: all of them, llama3: the low ones"},
+    {"model.rope_local_theta", allowed, in<model, &Model::rope_local_theta>(), at_least(0), {}, "",
+     "base of those of layers with a window, which no scaling stretches; 0: model.rope_theta (olmo3 and gemma3 only)"},
+    {"model.rope_layers", allowed, in<model, &Model::rope_layers>(), between(0, 1), {}, "",
+     "for each layer 1: it has rotary positions, 0: it has none (no_rope_layers of Hugging Face); empty: as the family "
+     "does, of smollm3 all but every fourth (smollm3 only)"},
+    {"model.rope_scaling", allowed, in<model, &Model::rope_scaling>(), any(), {"none", "linear", "llama3", "yarn"}, "",
+     "how rotary frequencies are stretched for long context; linear: all of them, llama3 and yarn: the low ones"},
     {"model.rope_factor", allowed, in<model, &Model::rope_factor>(), at_least(1), {}, "",
-     "how far frequencies are stretched (linear and llama3 scaling only)"},
+     "how far frequencies are stretched (linear, llama3 and yarn scaling only)"},
     {"model.rope_low_freq_factor", allowed, in<model, &Model::rope_low_freq_factor>(), above(0), {}, "",
      "wavelengths above rope_original_len / this are stretched whole (llama3 scaling only)"},
     {"model.rope_high_freq_factor", allowed, in<model, &Model::rope_high_freq_factor>(), above(0), {}, "",
      "wavelengths below rope_original_len / this are left alone (llama3 scaling only)"},
     {"model.rope_original_len", allowed, in<model, &Model::rope_original_len>(), between(1, 1 << 24), {}, "tokens",
-     "context length before the stretch (llama3 scaling only)"},
+     "context length before the stretch (llama3 and yarn scaling only)"},
+    {"model.rope_beta_fast", allowed, in<model, &Model::rope_beta_fast>(), above(0), {}, "",
+     "frequencies that turn more often than this within rope_original_len are left alone (yarn scaling only)"},
+    {"model.rope_beta_slow", allowed, in<model, &Model::rope_beta_slow>(), above(0), {}, "",
+     "frequencies that turn less often than this within rope_original_len are stretched whole (yarn scaling only)"},
+    {"model.rope_attention_factor", allowed, in<model, &Model::rope_attention_factor>(), at_least(0), {}, "",
+     "factor of turned queries and keys; 0: 0.1 ln(rope_factor) + 1 (yarn scaling only)"},
     {"model.max_positions", free, in<model, &Model::max_positions>(), between(0, 1 << 30), {}, "tokens",
      "longest text that an exported model declares (max_position_embeddings); at least train.seq_len, whatever is set"},
     {"model.norm_eps", allowed, in<model, &Model::norm_eps>(), at_least(kSmallestFactor), {}, "",
@@ -85,14 +106,15 @@ std::vector<Key> build_table() {
      "probability of zeroing an element of a branch before it joins the residual stream"},
     {"model.init", allowed, in<model, &Model::init>(), any(), {"normal", "zero_out"}, "",
      "how fresh weights begin; normal: all matrices random; zero_out: what writes into the residual stream is zero "
-     "(the projections o and down; in olmo2 the norms after them), so that a layer begins as nothing"},
+     "(the projections o and down; in olmo2, olmo3 and gemma3 the norms after them), so that a layer begins as "
+     "nothing"},
     {"model.init_std", allowed, in<model, &Model::init_std>(), above(0), {}, "",
      "standard deviation of freshly initialised weights"},
 
     {"data.train", same_data, in<data, &Data::train>(), any(), {}, "",
-     "what to train on: a folder of prepared shards, text and .jsonl files (also .gz and .zst), .parquet files, folders "
-     "and globs, \"ping\" (a generated corpus of network measurements), or \"random:VOCABULARY\" (for measuring, which "
-     "takes it where this is empty)", "\"ping\""},
+     "what to train on: a folder of prepared shards, text and .jsonl files (also .gz and .zst), .parquet files, "
+     "folders and globs, \"ping\" (a generated corpus of network measurements), or \"random:VOCABULARY\" (for "
+     "measuring, which takes it where this is empty)", "\"ping\""},
     {"data.weights", new_order, in<data, &Data::weights>(), above(0), {}, "",
      "shares of the training tokens that the entries of data.train have, in their order; they need not add up to 1; "
      "empty: every document once an epoch"},
@@ -196,8 +218,8 @@ std::vector<Key> build_table() {
     {"train.eval_every", free, in<train, &Train::eval_every>(), at_least(0), {}, "steps",
      "steps between evaluations; 0: at the end only"},
     {"train.eval_tokens", free, in<train, &Train::eval_tokens>(), at_least(0), {}, "tokens",
-     "held-out tokens of one evaluation, at most: the first pieces of an order that no setting changes, and so the same "
-     "ones for any batch and any number of ranks; 0: as train.eval_batches says", "0"},
+     "held-out tokens of one evaluation, at most: the first pieces of an order that no setting changes, and so the "
+     "same ones for any batch and any number of ranks; 0: as train.eval_batches says", "0"},
     {"train.eval_batches", free, in<train, &Train::eval_batches>(), between(0, 1 << 24), {}, "batches",
      "batches of one evaluation, at most, instead of train.eval_tokens: the tokens change with the batch then, and "
      "losses of other batches cannot be compared; 0: as train.eval_tokens says", "8"},
@@ -210,9 +232,10 @@ std::vector<Key> build_table() {
     {"train.sample_temperature", free, in<train, &Train::sample_temperature>(), between(0, 100), {}, "",
      "how freely the tokens of samples are drawn; 0: always the likeliest; the numbers drawn are the same at every "
      "step"},
-    {"train.recompute", free, in<train, &Train::recompute>(), any(), {"none", "mlp", "block"}, "",
+    {"train.recompute", free, in<train, &Train::recompute>(), any(), {"none", "mlp", "block", "auto"}, "",
      "what the backward pass computes again instead of keeping it: nothing, the inner values of the SwiGLU block, or "
-     "whole layers"},
+     "whole layers; auto: no more than it takes to fit, by kind and by layer; where a run does not fit, memory.fit "
+     "computes more again than this says"},
     {"train.z_loss", allowed, in<train, &Train::z_loss>(), at_least(0), {}, "",
      "adds this many times log(sum exp(logits))^2 to the loss that is trained on, which keeps logits near zero; the "
      "reported loss is without it"},
@@ -235,8 +258,8 @@ std::vector<Key> build_table() {
      "the warm-up in tokens, padding included, instead of optim.warmup_steps: as many steps as come nearest; 0: that "
      "counts"},
     {"optim.warmup_fraction", free, in<optim, &Optim::warmup_fraction>(), between(0, 1), {}, "",
-     "the warm-up as a share of all steps, instead of optim.warmup_steps: as many as come nearest, at least one; 0: that "
-     "counts"},
+     "the warm-up as a share of all steps, instead of optim.warmup_steps: as many as come nearest, at least one; 0: "
+     "that counts"},
     {"optim.schedule", free, in<optim, &Optim::schedule>(), any(), {"constant", "linear", "cosine", "wsd"}, "",
      "how the learning rate falls after the warm-up; wsd: stable, then a decay (optim.decay_shape)"},
     {"optim.decay_fraction", free, in<optim, &Optim::decay_fraction>(), from_above_to(0, 1), {}, "",
@@ -307,6 +330,15 @@ std::vector<Key> build_table() {
     {"kernels.deterministic", free, in<&Config::kernels, &Kernels::deterministic>(), any(), {}, "",
      "a GPU repeats runs bit for bit: no kernel whose sums depend on timing, and products as cuBLASLt's heuristic "
      "proposes them"},
+
+    {"memory.fit", free, in<&Config::memory, &Memory::fit>(), any(), {"auto", "none"}, "",
+     "a run that does not fit: auto finds the fastest set of what is computed again and what lies in the host's memory "
+     "that does, and says it, while no bit of the run changes; none refuses it"},
+    {"memory.limit", free, in<&Config::memory, &Memory::limit>(), any(), {}, "",
+     "most memory of the device that a rank's values take, as \"24GiB\"; empty: what is free"},
+    {"memory.host_limit", free, in<&Config::memory, &Memory::host_limit>(), any(), {}, "",
+     "most memory of the host that a rank's values take, as \"64GiB\"; empty: what is free, shared out among the ranks "
+     "of the host"},
 
     {"checkpoint.every", free, in<&Config::checkpoint, &Checkpoint::every>(), at_least(0), {}, "steps",
      "steps between checkpoints; 0: none by steps; of this and checkpoint.minutes, whichever is due first, and one at "

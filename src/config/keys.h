@@ -94,12 +94,23 @@ std::string describe_keys(std::span<const Key> keys);
 // docs/config.md.
 std::string keys_as_markdown(std::span<const Key> keys);
 
-// "unknown key 'train.batchsize'; did you mean 'train.batch_size'?"
-std::string unknown_key(std::string_view name);
+// "unknown key 'train.batchsize'; did you mean 'train.batch_size'?" With the value that it was given, as text, another
+// trainer's key gets its setting here.
+std::string unknown_key(std::string_view name, std::string_view value = {});
 
 // Our name for a key or section of another trainer: "optim.lr" for "learning_rate", whatever its section was. It is a
 // flag ("--out") where redline has no such key. Empty: no trainer we know has that name.
 std::string key_in_other_trainers(std::string_view name);
 std::string section_in_other_trainers(std::string_view name);
+
+// "here it is 'kernels.tuning=max'" for a "compile_mode" of "max-autotune", or why there is nothing to set for such a
+// key. Empty: neither is known.
+std::string advice_from_other_trainers(std::string_view name, std::string_view value);
+
+// A key of another trainer with one of its values, and what sets the same here.
+struct Elsewhere {
+  std::string_view key, value, here;
+};
+std::span<const Elsewhere> settings_elsewhere();
 
 }  // namespace redline::config

@@ -3,6 +3,8 @@
 #include "config/load.h"
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -54,6 +56,10 @@ void resolve_model(Model& m, const Rules& rules) {
                   "model.rope_high_freq_factor ({}) must be greater than model.rope_low_freq_factor ({})",
                   m.rope_high_freq_factor, m.rope_low_freq_factor);
   }
+  if (m.rope_scaling == "yarn")
+    rules.require(m.rope_beta_fast > m.rope_beta_slow, {"model.rope_beta_fast", "model.rope_beta_slow"},
+                  "model.rope_beta_fast ({}) must be greater than model.rope_beta_slow ({})", m.rope_beta_fast,
+                  m.rope_beta_slow);
 }
 
 void check_steps(const Config& c, const Rules& rules) {
@@ -217,8 +223,31 @@ bool stand_in_for_data(Config& config) {
   return true;
 }
 
+std::int64_t bytes_of_amount(std::string_view text) {
+  constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
+  if (text.empty()) return kNone;
+  double number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data(), end, number);
+  if (error != std::errc()) return 0;
+  std::string_view unit(at, static_cast<std::size_t>(end - at));
+  while (unit.starts_with(' ')) unit.remove_prefix(1);
+  constexpr std::string_view kUnits[] = {"KiB", "MiB", "GiB", "TiB"};
+  const auto* const found = std::ranges::find(kUnits, unit);
+  if (found == std::end(kUnits)) return 0;
+  const double bytes = number * std::exp2(10.0 * static_cast<double>(found - kUnits + 1));
+  return bytes >= 1 && bytes < 0x1p62 ? static_cast<std::int64_t>(bytes) : 0;
+}
+
 void resolve(Config& config) {
   const Rules rules(config.origins);
+  const auto check_amount = [&](std::string_view key, const std::string& amount) {
+    rules.require(bytes_of_amount(amount) > 0, {key},
+                  "{} (\"{}\") is no amount of memory: give a number and KiB, MiB, GiB or TiB, such as \"24GiB\"", key,
+                  amount);
+  };
+  check_amount("memory.limit", config.memory.limit);
+  check_amount("memory.host_limit", config.memory.host_limit);
   resolve_model(config.model, rules);
   settle_evaluation(config, rules);
   check_steps(config, rules);
@@ -240,11 +269,13 @@ void resolve(Config& config) {
       o.name);
   rules.require(config.guard.spike == 0 || config.guard.spike > 1, {"guard.spike"},
                 "guard.spike ({}) must be 0 (no limit) or above 1: it counts usual norms", config.guard.spike);
+  const std::string twin = config.preset + "-adamw";  // the preset with the settings of its original
+  const bool has_twin = std::ranges::find(embedded_configs(), twin, &EmbeddedFile::name) != embedded_configs().end();
   rules.require(
       o.moments != "8bit" || o.name == "adamw", {"optim.moments", "optim.name"},
       "optim.moments = \"8bit\" is for the matrices of the layers, and optim.name = \"{}\" leaves AdamW none of "
-      "them: use \"fp32\" or \"bf16\"",
-      o.name);
+      "them: use \"fp32\" or \"bf16\", or {}",
+      o.name, has_twin ? fmt::format("the preset {}", twin) : "optim.name = \"adamw\" with a rate of its own");
 }
 
 namespace {
@@ -281,7 +312,7 @@ void apply(const std::vector<Setting>& settings, std::string_view file_name, Loa
                 guess.empty() ? fmt::format("the sections are {}", fmt::join(std::next(sections.begin()), last, ", "))
                               : fmt::format("did you mean '{}'?", guess));
     } else {
-      fail_user("{}: {}", place, unknown_key(s.name));
+      fail_user("{}: {}", place, unknown_key(s.name, literal(s.value)));
     }
   }
 }
@@ -314,7 +345,7 @@ Override read_override(const std::string& word) {
   const std::string_view name = trimmed(std::string_view(word).substr(0, equals));
   const std::string_view text = trimmed(std::string_view(word).substr(equals + 1));
   const Key* key = find_key(name);
-  if (!key) fail_user("{}: {}", kCommandLine, unknown_key(name));
+  if (!key) fail_user("{}: {}", kCommandLine, unknown_key(name, text));
 
   const bool numbers = std::holds_alternative<Field<std::vector<std::int64_t>>>(key->field) ||
                        std::holds_alternative<Field<std::vector<double>>>(key->field);

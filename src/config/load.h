@@ -46,6 +46,9 @@ std::vector<std::string> keep_old_meanings(const Config& run, Config& config);
 void require_data(const Config& config);
 bool stand_in_for_data(Config& config);
 
+// Bytes of an amount of memory, "24GiB" or "1.5MiB"; no limit where the text is empty, and 0 where it is no amount.
+std::int64_t bytes_of_amount(std::string_view text);
+
 // Fills in derived values and checks the rules over several keys (head_dim, kv_heads, schedule against steps...).
 void resolve(Config& config);
 

@@ -1,8 +1,10 @@
-// "Did you mean": the nearest of a list of names, the names that keys and sections have in the trainers that people
-// come from (Hugging Face, nanoGPT, Lightning, Megatron), and the sentence about a key that is not known here.
+// "Did you mean": the nearest of a list of names, the names and values that keys and sections have in the trainers that
+// people come from (Hugging Face, nanoGPT, llm.c, Lightning, Megatron, MaxText, torchtitan, Transformer Engine), and
+// the sentence about a key that is not known here. docs/coming_from.md shows the tables to people.
 #include <algorithm>
 #include <cctype>
 #include <limits>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -18,76 +20,139 @@ struct Names {
 };
 
 constexpr Names kKeys[] = {
-    {"model.family", " architecture arch model_type model_name "},
-    {"model.init_from", " pretrained model_name_or_path from_pretrained init_checkpoint load_from "},
-    {"model.layers", " num_layers n_layers n_layer num_hidden_layers depth n_blocks "},
-    {"model.hidden", " hidden_size n_embd d_model dim embed_dim embedding_dim embedding_size hidden_dim width "},
-    {"model.heads", " num_heads n_heads n_head num_attention_heads "},
-    {"model.kv_heads", " num_kv_heads n_kv_heads n_kv_head num_key_value_heads num_query_groups "},
+    {"model.family", " architecture arch model_type model_name decoder_block "},
+    {"model.init_from",
+     " pretrained model_name_or_path from_pretrained init_checkpoint load_from load_parameters_path initial_load_path "
+     "init_from "},
+    {"model.layers",
+     " num_layers n_layers n_layer num_hidden_layers depth n_blocks base_num_decoder_layers num_decoder_layers "},
+    {"model.hidden",
+     " hidden_size n_embd d_model dim embed_dim embedding_dim embedding_size hidden_dim width base_emb_dim emb_dim "},
+    {"model.heads", " num_heads n_heads n_head num_attention_heads base_num_query_heads num_query_heads "},
+    {"model.kv_heads", " num_kv_heads n_kv_heads n_kv_head num_key_value_heads num_query_groups base_num_kv_heads "},
     {"model.head_dim", " head_size d_head kv_channels "},
-    {"model.ffn", " intermediate_size ffn_hidden_size ffn_size ffn_dim d_ff n_inner mlp_dim mlp_hidden_size "},
+    {"model.ffn",
+     " intermediate_size ffn_hidden_size ffn_size ffn_dim d_ff n_inner mlp_dim mlp_hidden_size base_mlp_dim "},
     {"model.vocab", " vocab_size vocabulary_size n_vocab padded_vocab_size "},
-    {"model.tied", " tie_word_embeddings tie_embeddings tie_weights weight_tying "},
+    {"model.tied",
+     " tie_word_embeddings tie_embeddings tie_weights weight_tying logits_via_embedding enable_weight_tying "
+     "share_embeddings "},
     {"model.pad_token", " pad_token_id pad_id "},
-    {"model.rope_theta", " rope_base rotary_base rope_freq_base "},
+    {"model.window", " sliding_window window_size sliding_window_size attention_window "},
+    {"model.rope_theta", " rope_base rotary_base rope_freq_base rope_max_timescale "},
+    {"model.rope_local_theta", " rope_local_base_freq "},
+    {"model.rope_layers", " no_rope_layers "},
     {"model.max_positions", " max_position_embeddings n_positions "},
-    {"model.norm_eps", " rms_norm_eps layer_norm_eps layer_norm_epsilon layernorm_epsilon norm_epsilon "},
-    {"model.dropout", " hidden_dropout resid_pdrop attention_dropout dropout_rate "},
+    {"model.norm_eps",
+     " rms_norm_eps layer_norm_eps layer_norm_epsilon layernorm_epsilon norm_epsilon normalization_layer_epsilon "},
+    {"model.dropout", " hidden_dropout resid_pdrop attention_dropout dropout_rate enable_dropout "},
     {"model.init_std", " initializer_range init_method_std "},
     {"data.train",
-     " dataset dataset_name dataset_path data_path data_dir train_data train_file train_files input_bin "},
+     " dataset dataset_name dataset_path data_path data_dir train_data train_file train_files input_bin "
+     "grain_train_files hf_train_files train_split data_root "},
     {"data.weights", " data_weights mixture_weights dataset_weights train_weights blend mixing_weights "},
-    {"data.eval", " val validation val_data eval_data eval_dataset validation_file val_file input_val_bin "},
-    {"data.tokenizer", " tokenizer_name tokenizer_path tokenizer_model tokenizer_file tokenizer_name_or_path "},
+    {"data.eval",
+     " val validation val_data eval_data eval_dataset validation_file val_file input_val_bin grain_eval_files "
+     "hf_eval_files "},
+    {"data.tokenizer",
+     " tokenizer_name tokenizer_path tokenizer_model tokenizer_file tokenizer_name_or_path hf_assets_path "},
     {"data.text_field", " text_column text_key content_field json_keys dataset_text_field "},
     {"data.bos", " add_bos_token add_bos prepend_bos add_special_tokens "},
-    {"data.workers", " num_workers dataloader_num_workers n_workers "},
-    {"data.prefetch", " prefetch_factor dataloader_prefetch_factor "},
+    {"data.workers", " num_workers dataloader_num_workers n_workers grain_worker_count use_dataloader worker_count "},
+    {"data.prefetch",
+     " prefetch_factor dataloader_prefetch_factor grain_per_worker_buffer_size per_worker_buffer_size "},
     {"data.separator", " document_separator "},
     {"train.batch_size",
      " per_device_train_batch_size per_device_batch_size micro_batch_size train_batch_size global_batch_size "
-     "device_batch_size batch bs "},
+     "device_batch_size batch bs local_batch_size total_batch_size "},
     {"train.seq_len",
      " max_length block_size context_length context_size context_window sequence_length seq_length max_seq_len "
-     "max_seq_length ctx_len n_ctx model_max_length seqlen "},
+     "max_seq_length ctx_len n_ctx model_max_length seqlen max_target_length crop_size "},
     {"train.accumulate",
      " gradient_accumulation_steps gradient_accumulation grad_accumulation_steps accumulate_grad_batches grad_accum "
      "grad_accum_steps accumulation_steps accum_steps "},
     {"train.max_steps",
      " steps num_steps n_steps max_iters train_iters num_iterations iterations iters total_steps train_steps "
-     "max_train_steps num_training_steps training_steps "},
-    {"train.epochs", " epochs num_epochs n_epochs num_train_epochs max_epochs "},
+     "max_train_steps num_training_steps training_steps learning_rate_schedule_steps lr_decay_iters "},
+    {"train.epochs", " epochs num_epochs n_epochs num_train_epochs max_epochs num_epoch "},
     {"train.max_tokens", " total_tokens num_tokens train_tokens tokens token_budget "},
     {"train.max_hours", " max_time max_train_time time_limit max_train_hours exit_duration_in_mins "},
     {"train.patience", " early_stopping early_stopping_patience early_stop patience "},
     {"train.target_loss", " target_val_loss stopping_threshold "},
-    {"train.seed", " seed random_seed manual_seed "},
+    {"train.seed", " seed random_seed manual_seed init_weights_seed "},
     {"train.eval_every",
      " eval_interval eval_steps evaluation_steps eval_frequency val_every val_interval val_check_interval "
      "val_loss_every eval_strategy evaluation_strategy "},
     {"train.eval_batches", " eval_iters val_batches limit_val_batches val_max_steps "},
     {"train.sample_every", " generate_every sample_interval genmodel_every "},
-    {"train.recompute", " gradient_checkpointing activation_checkpointing grad_checkpointing recompute_granularity "},
+    {"train.recompute",
+     " gradient_checkpointing activation_checkpointing grad_checkpointing recompute_granularity remat_policy "
+     "activation_checkpoint.mode ac_mode recompute_activations "},
     {"optim.lr", " learning_rate base_lr max_lr peak_lr "},
-    {"optim.min_lr", " min_learning_rate lr_min eta_min learning_rate_min "},
+    {"optim.min_lr",
+     " min_learning_rate lr_min eta_min learning_rate_min cosine_learning_rate_final_fraction final_learning_rate_frac "
+     "learning_rate_final_fraction min_lr_factor lr_min_ratio "},
     {"optim.warmup_steps", " warmup num_warmup_steps warmup_iters warmup_iterations warmup_ratio lr_warmup_iters "},
-    {"optim.schedule", " scheduler lr_scheduler lr_schedule lr_scheduler_type scheduler_type lr_decay_style decay_lr "},
-    {"optim.weight_decay", " wd l2 "},
-    {"optim.beta1", " adam_beta1 beta_1 betas adam_betas "},
-    {"optim.beta2", " adam_beta2 beta_2 "},
+    {"optim.schedule",
+     " scheduler lr_scheduler lr_schedule lr_scheduler_type scheduler_type lr_decay_style decay_lr decay_type "
+     "lr_schedule_type "},
+    {"optim.weight_decay", " wd l2 adam_weight_decay "},
+    {"optim.beta1", " adam_beta1 beta_1 betas adam_betas adam_b1 "},
+    {"optim.beta2", " adam_beta2 beta_2 adam_b2 "},
     {"optim.eps", " adam_epsilon adam_eps epsilon "},
     {"optim.clip",
-     " max_grad_norm grad_clip gradient_clip_val gradient_clipping clip_grad clip_grad_norm grad_norm_clip max_norm "},
-    {"precision.matmul", " dtype torch_dtype bf16 fp16 precision mixed_precision amp "},
+     " max_grad_norm grad_clip gradient_clip_val gradient_clipping clip_grad clip_grad_norm grad_norm_clip max_norm "
+     "gradient_clipping_threshold "},
+    {"precision.matmul",
+     " dtype torch_dtype bf16 fp16 precision mixed_precision amp use_fp8 fp8_autocast quantization allow_tf32 "
+     "float8 enable_fp8 fp8_format weight_dtype "},
     {"checkpoint.every",
      " save_every save_steps save_interval save_strategy checkpoint_every checkpoint_interval checkpoint_steps "
      "ckpt_every "
-     "save_freq "},
+     "save_freq checkpoint_period checkpoint.interval enable_checkpointing "},
     {"checkpoint.minutes", " save_minutes save_every_minutes checkpoint_minutes "},
-    {"checkpoint.keep", " save_total_limit keep_last keep_last_n max_checkpoints num_to_keep "},
-    {"log.every", " logging_steps log_interval log_every log_steps print_every "},
-    {"log.sinks", " report_to loggers logger wandb tensorboard "},
-    {"--out", " output_dir out_dir out save_dir run_dir output run_name log_dir "},
+    {"checkpoint.keep",
+     " save_total_limit keep_last keep_last_n max_checkpoints num_to_keep keep_latest_k checkpoints_keep "
+     "max_num_checkpoints_to_keep "},
+    {"log.every", " logging_steps log_interval log_every log_steps print_every log_freq log_period "},
+    {"log.sinks", " report_to loggers logger wandb tensorboard wandb_log enable_tensorboard enable_wandb "},
+    {"model.qk_norm", " use_qk_norm qk_layernorm "},
+    {"data.packing", " packing pack_sequences packed_sequences pack_dataset "},
+    {"data.max_segments", " max_segments_per_seq "},
+    {"data.ram_mib", " grain_ram_budget_mb "},
+    {"data.debug", " grain_debug_mode grain_visualization_dir "},
+    {"data.shuffle", " enable_data_shuffling "},
+    {"data.shuffle_buffer", " shuffle_buffer_size buffer_size "},
+    {"data.seed", " data_shuffle_seed "},
+    {"train.sample_tokens", " gent genmodel_tokens "},
+    {"optim.name", " opt_type optimizer_type optimizer.name "},
+    {"optim.warmup_fraction", " warmup_steps_fraction "},
+    {"optim.decay_fraction", " decay_ratio "},
+    {"optim.moments", " use_8bit_optim use_8bit_adam optim_bits adam_8bit state_precision "},
+    {"kernels.attention",
+     " attention attention_backend attn_implementation attn_backend use_flash_attention use_flash_attn flash_attention "
+     "enable_flash_sdp attention_type "},
+    {"memory.fit",
+     " cpu_offload enable_cpu_offload offload_optimizer offload_optimizer_states optimizer_offload offload_param "
+     "offload_master offload_residual offload_activations "},
+    {"kernels.graphs", " use_cuda_graphs cuda_graphs enable_cuda_graph use_cudagraph "},
+    {"kernels.tuning",
+     " compile torch_compile compile_mode compile.enable torch_compile_mode max_autotune use_compile "},
+    {"kernels.logits_rows", " chunked_loss num_vocab_tiling loss_chunks "},
+    {"kernels.deterministic", " use_deterministic_algorithms deterministic_mode "},
+    {"parallel.mode",
+     " use_zero1 use_fsdp zero_stage fsdp sharding_strategy data_parallel_shard_degree data_parallel_replicate_degree "
+     "ici_fsdp_parallelism ici_data_parallelism dcn_data_parallelism use_distributed_optimizer zero_optimization "},
+    {"parallel.wire", " reduce_dtype grad_reduce_dtype mixed_precision_reduce "},
+    {"parallel.timeout", " init_timeout_seconds train_timeout_seconds distributed_timeout_minutes "},
+    {"memory.fit",
+     " cpu_offload enable_cpu_offload offload_optimizer offload_param optimizer_offload optimizer_cpu_offload "
+     "optimizer_memory_host_offload parameter_memory_host_offload activation_offload "},
+    {"memory.limit",
+     " xla_python_client_mem_fraction gpu_memory_fraction per_process_gpu_memory_fraction gpu_memory_limit "},
+    {"guard.spike", " skip_update_gradz skip_update_lossz "},
+    {"checkpoint.keep_every", " major_checkpoint_every "},
+    {"--out", " output_dir out_dir out save_dir run_dir output run_name log_dir base_output_directory dump_folder "},
     {"--resume", " resume resume_from_checkpoint resume_from "},
     {"--device", " device accelerator "},
 };
@@ -95,27 +160,154 @@ constexpr Names kKeys[] = {
 constexpr Names kSections[] = {
     {"model", " architecture network transformer "},
     {"data", " dataset datasets dataloader data_loader tokenizer "},
-    {"train", " training trainer training_args training_arguments trainingarguments run "},
+    {"train", " activation_checkpoint training trainer training_args training_arguments trainingarguments run "},
     {"optim", " optimizer optimiser optimization scheduler lr_scheduler adam adamw "},
-    {"precision", " dtype amp "},
+    {"precision", " float8 quantize fp8 dtype amp "},
     {"checkpoint", " checkpoints checkpointing saving save ckpt "},
-    {"log", " logging logger wandb tensorboard "},
+    {"parallel", " parallelism distributed comm fsdp ddp "},
+    {"kernels", " compile kernel attention "},
+    {"log", " metrics logging logger wandb tensorboard "},
 };
 
+// What sets here what a key of another trainer sets there, for the values that mean one thing. Values in small letters.
+constexpr Elsewhere kSettings[] = {
+    {"use_fp8", "true", "precision.matmul=fp8"},
+    {"use_fp8", "false", "precision.matmul=bf16"},
+    {"fp8", "true", "precision.matmul=fp8"},
+    {"fp8_autocast", "true", "precision.matmul=fp8"},
+    {"fp8_format", "hybrid", "precision.matmul=fp8"},
+    {"float8_dynamic_activation_float8_weight", "true", "precision.matmul=fp8"},
+    {"quantization", "fp8", "precision.matmul=fp8"},
+    {"allow_tf32", "true", "precision.matmul=tf32"},
+    {"allow_tf32", "false", "precision.matmul=fp32"},
+    {"dtype", "bfloat16", "precision.matmul=bf16"},
+    {"dtype", "float32", "precision.matmul=fp32"},
+    {"compile", "true", "kernels.tuning=on"},
+    {"compile", "false", "kernels.tuning=off"},
+    {"compile.enable", "true", "kernels.tuning=on"},
+    {"compile_mode", "default", "kernels.tuning=on"},
+    {"compile_mode", "reduce-overhead", "kernels.graphs=auto"},
+    {"compile_mode", "max-autotune", "kernels.tuning=max"},
+    {"torch_compile_mode", "max-autotune", "kernels.tuning=max"},
+    {"attention_backend", "flash_attn_3", "kernels.attention=auto"},
+    {"attention_backend", "flash_attn_2", "kernels.attention=flash"},
+    {"attention_backend", "sdpa", "kernels.attention=cudnn"},
+    {"attention_backend", "manual", "kernels.attention=reference"},
+    {"attention", "cudnn_flash_te", "kernels.attention=cudnn"},
+    {"attention", "flash", "kernels.attention=flash"},
+    {"attention", "autoselected", "kernels.attention=auto"},
+    {"attention", "dot_product", "kernels.attention=reference"},
+    {"attn_implementation", "flash_attention_2", "kernels.attention=flash"},
+    {"attn_implementation", "sdpa", "kernels.attention=cudnn"},
+    {"attn_implementation", "eager", "kernels.attention=reference"},
+    {"use_cuda_graphs", "true", "kernels.graphs=auto"},
+    {"use_cuda_graphs", "false", "kernels.graphs=off"},
+    {"use_dataloader", "true", "data.workers=-1"},
+    {"use_dataloader", "false", "data.workers=0"},
+    {"use_zero1", "true", "parallel.mode=zero1"},
+    {"use_zero1", "false", "parallel.mode=ddp"},
+    {"use_fsdp", "true", "parallel.mode=fsdp"},
+    {"use_fsdp", "false", "parallel.mode=ddp"},
+    {"zero_stage", "0", "parallel.mode=ddp"},
+    {"zero_stage", "1", "parallel.mode=zero1"},
+    {"zero_stage", "3", "parallel.mode=fsdp"},
+    {"packing", "true", "data.packing=pack"},
+    {"packing", "false", "data.packing=pad"},
+    {"grain_debug_mode", "true", "data.debug=true"},
+    {"remat_policy", "minimal", "train.recompute=mlp"},
+    {"remat_policy", "full", "train.recompute=block"},
+    {"gradient_checkpointing", "true", "train.recompute=block"},
+    {"gradient_checkpointing", "false", "train.recompute=none"},
+    {"activation_checkpoint.mode", "none", "train.recompute=none"},
+    {"activation_checkpoint.mode", "selective", "train.recompute=mlp"},
+    {"activation_checkpoint.mode", "full", "train.recompute=block"},
+    {"use_8bit_optim", "true", "optim.moments=8bit"},
+    {"optim_bits", "8", "optim.moments=8bit"},
+    {"decay_lr", "false", "optim.schedule=constant"},
+    {"decay_lr", "true", "optim.schedule=cosine"},
+    {"opt_type", "adamw", "optim.name=adamw"},
+    {"opt_type", "muon", "optim.name=muon"},
+    {"enable_dropout", "false", "model.dropout=0"},
+    {"init_from", "scratch", "model.init_from=\"\""},
+};
+
+// Other trainers' keys that have nothing to set here, with the reason.
+constexpr Names kWithoutKey[] = {
+    {"the update is one pass over flat arrays, always", " fused fused_adamw use_fused_adamw foreach implementation "},
+    {"queries, keys and values are one product, as are gate and up, always",
+     " fused_qkv fuse_qkv use_fused_qkv fuse_qkv_params fused_mlp gelu_fusion "},
+    {"gradients of weights are summed inside their products, always", " fuse_wgrad_accumulation "},
+    {"weights have fp32 masters, always", " use_master_weights master_weights fp32_residual_connection "},
+    {"scales follow the largest of the last 16 steps (docs/fp8.md)",
+     " amax_history_len amax_compute_algo margin fp8_recipe recipe_name fp8_margin fp8_interval "},
+    {"attention takes bf16 in a run in fp8 (docs/fp8.md)", " fp8_dpa fp8_attention fp8_mha fp8_dot_product_attention "},
+    {"nothing is traced or compiled: the step is lowered once when a run begins", " fullgraph use_reentrant donate "},
+    {"memory is planned before the first step, and nothing is allocated later",
+     " expandable_segments pytorch_cuda_alloc_conf empty_cache "},
+    {"batches travel from pinned memory beside the step, and workers live as long as the run, always",
+     " pin_memory non_blocking persistent_workers drop_last "},
+    {"work that can overlap is put beside other work when the step is lowered",
+     " xla_gpu_enable_latency_hiding_scheduler xla_gpu_enable_async_collectives "
+     "xla_gpu_enable_highest_priority_async_stream xla_gpu_enable_triton_softmax_fusion "},
+    {"the fastest algorithm of each product is measured (kernels.tuning)",
+     " xla_gpu_triton_gemm_any xla_gpu_pgle_profile_file_or_directory_path xla_gpu_autotune_level "
+     "xla_gpu_enable_triton_gemm xla_flags "},
+    {"ranks share out data, weights and moments (parallel.mode); there is no other parallelism",
+     " tensor_parallel_degree pipeline_parallel_degree context_parallel_degree expert_parallel_degree "
+     "tensor_model_parallel_size pipeline_model_parallel_size ici_tensor_parallelism ici_pipeline_parallelism "
+     "enable_async_tensor_parallel "},
+    {"the family of a model says which of its linears have a bias", " bias use_bias add_bias_linear "},
+    {"what computes, and what ranks talk through, follows from the device (--device)", " backend ddp_backend "},
+    {"ranks are started by `redline launch -n N -- train ...`, torchrun, srun or mpirun",
+     " nproc_per_node nnodes standalone num_gpus num_nodes "},
+    {"the time of every node is shown by `redline profile`",
+     " profiler enable_profiling profile_freq profile_cleanly skip_first_n_steps_for_profiler nsys_profile "},
+    {"questions with choices are answered by `redline eval --choices`", " hellaswag_eval run_hellaswag "},
+    {"held-out loss of a checkpoint is computed by `redline eval`", " eval_only "},
+};
+
+std::string_view last_part(std::string_view name) {
+  const std::size_t dot = name.rfind('.');
+  return dot == std::string_view::npos ? name : name.substr(dot + 1);
+}
+
+std::string as_table_has_it(std::string_view word) {
+  std::string small;
+  for (const char c : word) small += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return small;
+}
+
+// The row with this word; first the whole of it, as in "activation_checkpoint.mode", then what is behind its last dot.
 template <std::size_t n>
 std::string find(const Names (&table)[n], std::string_view name) {
-  std::string word = " ";
-  for (const char c : name.substr(name.rfind('.') + 1))
-    word += c == '-' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  word += ' ';
-  const auto it = std::ranges::find_if(table, [&](const Names& n_) { return n_.elsewhere.find(word) != word.npos; });
-  return it == std::end(table) ? std::string() : std::string(it->here);
+  std::string word = as_table_has_it(name);
+  std::ranges::replace(word, '-', '_');
+  for (const std::string& wanted : {fmt::format(" {} ", word), fmt::format(" {} ", last_part(word))}) {
+    const auto it =
+        std::ranges::find_if(table, [&](const Names& row) { return row.elsewhere.find(wanted) != wanted.npos; });
+    if (it != std::end(table)) return std::string(it->here);
+  }
+  return {};
 }
 
 }  // namespace
 
+std::span<const Elsewhere> settings_elsewhere() { return kSettings; }
+
 std::string key_in_other_trainers(std::string_view name) { return find(kKeys, name); }
 std::string section_in_other_trainers(std::string_view name) { return find(kSections, name); }
+
+std::string advice_from_other_trainers(std::string_view name, std::string_view value) {
+  std::string word = as_table_has_it(name), given = as_table_has_it(value);
+  std::ranges::replace(word, '-', '_');
+  std::erase_if(given, [](char c) { return c == '"' || c == '\''; });
+  const auto row = std::ranges::find_if(
+      kSettings, [&](const Elsewhere& e) { return (e.key == word || e.key == last_part(word)) && e.value == given; });
+  if (row != std::end(kSettings)) return fmt::format("here it is '{}'", row->here);
+  if (const std::string reason = find(kWithoutKey, name); !reason.empty())
+    return fmt::format("there is nothing to set here: {}", reason);
+  return {};
+}
 
 namespace {
 
@@ -137,11 +329,6 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 // More than a third of the letters wrong is another word.
 std::size_t tolerance(std::string_view word) { return std::max<std::size_t>(2, word.size() / 3); }
-
-std::string_view last_part(std::string_view name) {
-  const std::size_t dot = name.rfind('.');
-  return dot == std::string_view::npos ? name : name.substr(dot + 1);
-}
 
 }  // namespace
 
@@ -165,7 +352,9 @@ std::string names_known(std::string_view word, std::string_view whose, const std
                      fmt::join(names, ", "));
 }
 
-std::string unknown_key(std::string_view name) {
+std::string unknown_key(std::string_view name, std::string_view value) {
+  if (const std::string advice = advice_from_other_trainers(name, value); !advice.empty())
+    return fmt::format("unknown key '{}'; {}", name, advice);
   if (const std::string here = key_in_other_trainers(name); !here.empty()) {
     const Key* key = find_key(here);
     const std::string unit = key && !key->unit.empty() ? fmt::format(", {}", key->unit) : "";

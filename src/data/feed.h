@@ -23,6 +23,7 @@ struct FeedOptions {
   std::int64_t shuffle_buffer = 2048;      // pieces that a stream shuffles among themselves
   bool repeat = true;                      // over epochs; else the documents come once
   std::optional<std::uint64_t> seed = {};  // of the order, where it is not the corpus's
+  bool quiet = false;                      // bad documents that are passed over are not named: another feed does that
 };
 
 struct Chunk {

@@ -5,8 +5,11 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
+#include "base/error.h"
+#include "data/mixture.h"
 #include "data/shards/shards.h"
 
 namespace redline::data {
@@ -65,6 +68,91 @@ std::vector<KnownFile> known_files(const std::vector<Path>& files) {
   return known;
 }
 
+std::uint64_t hash_of_file(const Path& path) {
+  Hasher hasher;
+  real_files().read_pieces(path, [&](std::span<const std::byte> piece) { hasher.update(piece); });
+  return hasher.digest();
+}
+
+// The files that the documents of these shards were prepared from.
+std::vector<HashedInput> inputs_of(const std::vector<KnownFile>& files) {
+  std::map<Path, std::set<bool>> splits;  // of each folder: whether it is val
+  for (const KnownFile& file : files)
+    if (is_shard_name(file.path.filename().string()))
+      splits[file.path.parent_path()].insert(file.path.filename().string().starts_with("val"));
+  std::vector<HashedInput> inputs;
+  for (const auto& [folder, of] : splits) {
+    if (!is_prepared_folder(folder)) continue;
+    const Manifest manifest = read_prepared_folder(folder, folder.string()).manifest;
+    const bool mixed =
+        manifest.val_fraction > 0 || manifest.val.shards.empty();  // any file has documents of each split
+    for (const HashedInput& input : manifest.inputs)
+      if (mixed || of.contains(input.val)) inputs.push_back(input);
+  }
+  return inputs;
+}
+
+// Files and inputs of the same bytes; only those of one size are read.
+bool is_input(const KnownFile& file, const std::vector<HashedInput>& inputs) {
+  std::optional<std::uint64_t> hash;
+  return std::ranges::any_of(inputs, [&](const HashedInput& input) {
+    if (input.bytes != file.bytes) return false;
+    if (!hash) hash = hash_of_file(file.path);
+    return *hash == input.hash;
+  });
+}
+
+constexpr Cut kLooked = {.row = 256};
+constexpr std::size_t kShortest = 16;  // tokens of a piece that tells anything: "Yes." stands in many documents
+constexpr std::int64_t kLookedTokens = 1 << 16, kSearchedText = 1 << 19, kSearchedTokens = 1 << 24;
+
+// Takes pieces of a corpus, in the order of its files. False: that was enough.
+using TakePiece = std::function<bool(std::span<const std::int32_t>)>;
+
+bool each_piece(const DocumentSource& documents, const TakePiece& take) {
+  std::vector<std::int32_t> piece;
+  for (std::int64_t i = 0; i < documents.documents(); ++i) {
+    const std::int64_t length = documents.length(i);
+    for (std::int64_t p = 0, pieces = kLooked.pieces(length); p < pieces; ++p) {
+      const std::int64_t begin = p * kLooked.row;
+      piece.clear();
+      documents.append(i, begin, kLooked.end(begin, length) - begin, piece);
+      if (!take(piece)) return false;
+    }
+  }
+  return true;
+}
+
+bool each_piece(Feed& feed, const TakePiece& take) {
+  const auto maker = feed.maker();
+  feed.seek({});
+  for (Chunk chunk; feed.take(chunk); chunk.clear()) {
+    maker->make(chunk);
+    for (std::size_t i = 0; i < chunk.pieces.size(); ++i)
+      if (!take(chunk.tokens_of(i))) return false;
+  }
+  return true;
+}
+
+// Up to so many tokens of each part of a mixture.
+void each_first_piece(const Corpus& corpus, std::int64_t most_of_text, std::int64_t most, const TakePiece& take) {
+  if (const auto* mixture = dynamic_cast<const Mixture*>(&corpus)) {
+    for (const Mixture::Part& part : mixture->parts()) each_first_piece(*part.corpus, most_of_text, most, take);
+    return;
+  }
+  const auto* documents = dynamic_cast<const DocumentSource*>(&corpus);
+  std::int64_t left = documents ? most : most_of_text;
+  const auto take_some = [&](std::span<const std::int32_t> piece) {
+    left -= std::ssize(piece);
+    return (piece.size() < kShortest || take(piece)) && left > 0;
+  };
+  if (corpus.files().empty()) return;  // made up
+  if (documents)
+    each_piece(*documents, take_some);
+  else
+    each_piece(*corpus.feed({.cut = kLooked, .shuffle = false, .repeat = false, .quiet = true}), take_some);
+}
+
 std::uint64_t hash_whole(const std::vector<Path>& files, std::uint64_t bytes, const DataWatch::Progress& progress) {
   Hasher hasher;
   std::uint64_t done = 0;
@@ -113,8 +201,10 @@ void hash_sampled(Hasher& hasher, std::span<const std::byte> bytes, std::size_t 
 std::vector<Path> shared_files(const std::vector<Path>& some, const std::vector<Path>& others) {
   std::multimap<off_t, KnownFile> of_size;  // only files of one size can hold the same
   for (const KnownFile& other : known_files(others)) of_size.emplace(other.bytes, other);
+  const std::vector<HashedInput> inputs = inputs_of(known_files(others));
   std::vector<Path> shared;
   for (const KnownFile& one : known_files(some)) {
+    const std::vector<HashedInput> own_inputs = inputs_of({one});
     const auto [begin, end] = of_size.equal_range(one.bytes);
     std::optional<std::uint64_t> sample;
     const bool found = std::any_of(begin, end, [&](const auto& pair) {
@@ -123,9 +213,35 @@ std::vector<Path> shared_files(const std::vector<Path>& some, const std::vector<
       if (!sample) sample = one.sample();
       return *sample == other.sample();
     });
-    if (found) shared.push_back(one.path);
+    const bool prepared =
+        is_input(one, inputs) || std::ranges::any_of(own_inputs, [&](const HashedInput& input) {
+          const auto [first, last] = of_size.equal_range(input.bytes);
+          return std::any_of(first, last, [&](const auto& pair) { return is_input(pair.second, {input}); });
+        });
+    if (found || prepared) shared.push_back(one.path);
   }
   return shared;
+}
+
+bool shares_documents(const Corpus& some, const Corpus& others) {
+  std::map<std::uint64_t, std::size_t> looked_for;  // pieces by their hash, with the tokens of them that are not found
+  std::size_t tokens = 0, found = 0;
+  const auto hash = [](std::span<const std::int32_t> piece) { return hash64(std::as_bytes(piece)); };
+  try {
+    each_first_piece(some, kLookedTokens, kLookedTokens, [&](std::span<const std::int32_t> piece) {
+      looked_for[hash(piece)] += piece.size();
+      tokens += piece.size();
+      return true;
+    });
+    if (tokens == 0) return false;
+    each_first_piece(others, kSearchedText, kSearchedTokens, [&](std::span<const std::int32_t> piece) {
+      if (const auto at = looked_for.find(hash(piece)); at != looked_for.end()) found += std::exchange(at->second, 0);
+      return 2 * found <= tokens;
+    });
+  } catch (const UserError&) {
+  } catch (const MachineError&) {
+  }
+  return 2 * found > tokens;
 }
 
 DataWatch::DataWatch(const std::vector<const Corpus*>& corpora)

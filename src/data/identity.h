@@ -22,9 +22,15 @@ namespace redline::data {
 // in all.
 void hash_sampled(Hasher& hasher, std::span<const std::byte> bytes, std::size_t files);
 
-// The files of `some` with documents that are also among `others`, whatever they are called: one file of the disk, or
-// two that hold the same as far as hash_sampled() looks.
+// The files of `some` with documents that are also among `others`, whatever they are called: one file of the disk, two
+// that hold the same as far as hash_sampled() looks, or a file and the shards that were prepared from it.
 std::vector<Path> shared_files(const std::vector<Path>& some, const std::vector<Path>& others);
+
+// Whether more than half of the first documents of `some` are among the first of `others`, by their tokens: text that
+// was compressed, prepared, renamed, cut off or written in another format has other files and the same documents. It
+// looks at up to 65,536 tokens of `some`, and for them in 2^19 tokens of text that must be tokenized, or 2^24 of other
+// data. Data that cannot be read share nothing here: whoever reads them tells.
+bool shares_documents(const Corpus& some, const Corpus& others);
 
 struct DataIdentity {
   std::uint64_t contents = 0;          // Corpus::fingerprint()

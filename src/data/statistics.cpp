@@ -127,7 +127,7 @@ LengthSurvey survey_stream(const CorpusOptions& corpus, const SurveyOptions& opt
   const SurveyReporter report(options.progress);
   std::vector<std::int64_t> chosen;
   std::int64_t population = 0;
-  if (options.sample > 0) {
+  if (options.sample > 0 && options.first == 0) {
     chosen = choose_sample(input, options.sample, static_cast<std::uint64_t>(corpus.read.seed), population, report);
     survey.exact = static_cast<std::int64_t>(chosen.size()) == population;
   }
@@ -150,6 +150,10 @@ LengthSurvey survey_stream(const CorpusOptions& corpus, const SurveyOptions& opt
         survey.lengths);
     before += documents;
     report("tokenizing", input.bytes_read(), input.bytes_on_disk());
+    if (more && options.first > 0 && before >= options.first) {  // how many follow is not known
+      survey.exact = false;
+      break;
+    }
   }
   survey.documents = before;
   leave_out_empty(survey);
@@ -422,9 +426,13 @@ Analysis analyse(const LengthSurvey& survey, const AnalysisSettings& settings, T
   });
   for (RowLength& r : a.row_lengths) {
     const ModeFigures pad = r.modes[0];
-    for (ModeFigures& m : r.modes) m.speedup_over_pad = speedup(m, pad);
+    for (ModeFigures& m : r.modes) {
+      m.speedup_over_pad = speedup(m, pad);
+      m.speedup_over_longest_pad = speedup(m, a.row_lengths[0].modes[0]);
+    }
   }
-  a.with_best_edges.speedup_over_pad = speedup(a.with_best_edges, a.row_lengths[0].modes[0]);
+  ModeFigures& best = a.with_best_edges;
+  best.speedup_over_pad = best.speedup_over_longest_pad = speedup(best, a.row_lengths[0].modes[0]);
   return a;
 }
 

@@ -36,7 +36,8 @@ struct LengthSurvey {
 struct SurveyOptions {
   std::int64_t sample = 0;           // documents; 0, or more than there are: all
   std::int64_t of_endless = 20'000;  // documents of a source that has no end
-  Progress progress;                 // may be empty
+  Progress progress = {};
+  std::int64_t first = 0;  // of text: so many documents from the front, whatever `sample` says; 0: all
 };
 
 // The documents of `corpus.train`, none held out. Bad paths and data without a token are a UserError.
@@ -90,9 +91,10 @@ struct ModeFigures {
   std::int64_t cut_documents = 0;
   bool capped = false;  // max_segments closed more than one batch in a hundred
   double real_tokens = 0;
-  double cost = 0;    // of all of it, in the unit of ModelCost
-  double wasted = 0;  // of that, on slots that hold no token
-  double speedup_over_pad = 1;
+  double cost = 0;                      // of all of it, in the unit of ModelCost
+  double wasted = 0;                    // of that, on slots that hold no token
+  double speedup_over_pad = 1;          // at the same row length
+  double speedup_over_longest_pad = 1;  // over pad at the row length of the settings
 };
 
 struct RowLength {

@@ -3,6 +3,7 @@
 #include "data/stream.h"
 
 #include <algorithm>
+#include <exception>
 #include <mutex>
 #include <numeric>
 #include <optional>
@@ -59,16 +60,18 @@ void keep_part(const StreamSettings& s, std::size_t from, std::vector<std::int32
 // epoch, and only the first few: more would bury the rest.
 class BadParts {
  public:
-  explicit BadParts(bool skip) : skip_(skip) {}
+  BadParts(bool skip, bool quiet) : skip_(skip), quiet_(quiet) {}
 
-  void stop_or_skip(const UserError& problem) {
+  // `where`: the same for one part, while the sentence depends on how the reader came there (a line, or a byte).
+  void stop_or_skip(const UserError& problem, const std::string& where) {
     if (!skip_ && dynamic_cast<const NoSuchField*>(&problem)) throw NoSuchField(problem.what());
     if (dynamic_cast<const TooLong*>(&problem)) throw TooLong(problem.what());
     if (dynamic_cast<const NoTemplate*>(&problem)) throw NoTemplate(problem.what());
     if (!skip_) fail_user("{}; mend it, or pass over such parts with data.on_error=skip", problem.what());
+    if (quiet_) return;
     const std::lock_guard lock(mutex_);
-    if (told_.contains(problem.what()) || told_.size() > kTold) return;
-    told_.insert(problem.what());
+    if (told_.contains(where) || told_.size() > kTold) return;
+    told_.insert(where);
     if (told_.size() <= kTold)
       log::warn("passed over: {}", problem.what());
     else
@@ -77,7 +80,7 @@ class BadParts {
 
  private:
   static constexpr std::size_t kTold = 5;
-  bool skip_;
+  bool skip_, quiet_;
   std::mutex mutex_;
   std::set<std::string> told_;
 };
@@ -200,11 +203,12 @@ class StreamFeed final : public Feed {
     // them that is wanted.
     void encode(TextBlock& block, std::int64_t document, std::vector<std::int32_t>& tokens) {
       const std::size_t from = tokens.size();
+      const std::int64_t id = id_of(block.file, block.place(document));
       try {
         encoder_.append(feed_.input_, block, document, tokens);
         keep_part(feed_.settings_, from, tokens);
       } catch (const UserError& problem) {
-        feed_.bad_parts_.stop_or_skip(problem);
+        feed_.bad_parts_.stop_or_skip(problem, std::to_string(id));
       }
     }
 
@@ -223,7 +227,7 @@ class StreamFeed final : public Feed {
       try {
         return input_.next(block, kTextBlockBytes, kTextBlockDocuments);
       } catch (const UserError& problem) {  // a broken archive: the input goes on with the next file
-        bad_parts_.stop_or_skip(problem);
+        bad_parts_.stop_or_skip(problem, problem.what());
       }
     }
   }
@@ -258,7 +262,7 @@ class StreamFeed final : public Feed {
   std::vector<double> bytes_before_;      // each file, and in all; empty where any is compressed
   std::int64_t epoch_ = 0, ordinal_ = 0;  // of the chunk that is taken next
   bool ended_ = false;
-  mutable BadParts bad_parts_{settings_.skip_bad};
+  mutable BadParts bad_parts_{settings_.skip_bad, options_.quiet};
 };
 
 class Stream final : public Corpus {
@@ -333,6 +337,7 @@ HeldOutDocuments find_held_out(const StreamSettings& s) {
   Conversation document;
   std::int64_t documents = 0, with_text = 0;
   HeldOutDocuments last;
+  std::exception_ptr first_problem;
   std::size_t bytes = 0;
   const auto next = [&] {
     for (;;) {
@@ -352,6 +357,7 @@ HeldOutDocuments find_held_out(const StreamSettings& s) {
           input.parse(block, i, document.text);
       } catch (const UserError&) {
         if (!s.skip_bad && is_last_of_some(documents)) throw;
+        if (!first_problem) first_problem = std::current_exception();
         continue;  // whoever reads it tells
       }
       if (document.kind == Conversation::Kind::messages) s.chat->form();  // where there is none, that is an error now
@@ -363,6 +369,7 @@ HeldOutDocuments find_held_out(const StreamSettings& s) {
     }
   }
   last.parted = with_text == 1;
+  if (with_text == 0 && first_problem) std::rethrow_exception(first_problem);  // which says why there is none
   if (with_text == 0) fail_user("{}: there is no text in {}", s.key, counted(documents, "document"));
   if (last.parted && (s.chat || bytes < kShortestParted))
     fail_user("{}: one {} is too few to hold a part out for evaluation; set data.eval{}", s.key,

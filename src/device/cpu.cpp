@@ -8,7 +8,6 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -190,30 +189,6 @@ std::unique_ptr<Buffer> CpuDevice::allocate(std::int64_t bytes) {
 
 namespace {
 
-// Nothing is ever under way: a result is a copy.
-class CpuReadback final : public AsyncReadback {
- public:
-  explicit CpuReadback(std::int64_t bytes) : bytes_(static_cast<std::size_t>(bytes)) {}
-  void post(std::span<const Piece> pieces) override {
-    REDLINE_CHECK(results_.size() < kSlots, "{} results are under way", results_.size());
-    std::vector<std::byte>& result = results_.emplace_back();
-    for (const Piece& p : pieces) {
-      const auto* from = static_cast<const std::byte*>(p.device_from);
-      result.insert(result.end(), from, from + p.bytes);
-    }
-    REDLINE_CHECK(result.size() == bytes_, "a result of {} bytes", result.size());
-  }
-  void take(void* to) override {
-    REDLINE_CHECK(!results_.empty(), "no result is under way");
-    std::memcpy(to, results_.front().data(), bytes_);
-    results_.pop_front();
-  }
-
- private:
-  std::size_t bytes_;
-  std::deque<std::vector<std::byte>> results_;
-};
-
 // Work is over when the call that gave it returns: the host's clock is the device's.
 class CpuSpans final : public Spans {
  public:
@@ -236,47 +211,20 @@ class CpuSpans final : public Spans {
   std::vector<Span> spans_;
 };
 
-class CpuTransferWindow final : public TransferWindow {
- public:
-  explicit CpuTransferWindow(std::int64_t bytes) : memory_(static_cast<std::size_t>(bytes)) {}
-  std::span<std::byte> memory() override { return memory_; }
-  void send(void* to, const std::byte* from, std::int64_t bytes) override {
-    if (bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
-  }
-  void fetch(std::byte* to, const void* from, std::int64_t bytes) override {
-    send(to, static_cast<const std::byte*>(from), bytes);
-  }
-  void wait() override {}
-
- private:
-  std::vector<std::byte> memory_;
-};
-
 // Work is over when the call that gave it returns, and so are copies.
 class CpuLane final : public CopyLane {
  public:
   void follow() override {}
-  void hold_work() override {}
-  void fetch(std::byte* to, const void* from, std::int64_t bytes) override {
+  void copy(void* to, const void* from, std::int64_t bytes) override {
     if (bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
   }
-  void wait() override {}
-  std::unique_ptr<TransferWindow> make_window(std::int64_t bytes) override {
-    return std::make_unique<CpuTransferWindow>(bytes);
-  }
+  void mark(int) override {}
+  void wait(int) override {}
 };
 
 }  // namespace
 
-std::unique_ptr<AsyncReadback> CpuDevice::make_readback(std::int64_t bytes) {
-  return std::make_unique<CpuReadback>(bytes);
-}
-
 std::unique_ptr<Spans> CpuDevice::make_spans() { return std::make_unique<CpuSpans>(); }
-
-std::unique_ptr<TransferWindow> CpuDevice::make_transfer_window(std::int64_t bytes) {
-  return std::make_unique<CpuTransferWindow>(bytes);
-}
 
 void CpuDevice::copy_in(void* to, const void* from, std::int64_t bytes) {
   if (bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
@@ -296,13 +244,6 @@ std::unique_ptr<Buffer> CpuDevice::try_allocate_host(std::int64_t bytes) {
   } catch (const MachineError&) {  // a limit of the process
     return nullptr;
   }
-}
-
-void CpuDevice::copy_within(void* to, const void* from, std::int64_t bytes) {
-  pool_.for_ranges(bytes, 4 * kHugePage, [&](std::int64_t begin, std::int64_t end) {
-    std::memcpy(static_cast<std::byte*>(to) + begin, static_cast<const std::byte*>(from) + begin,
-                static_cast<std::size_t>(end - begin));
-  });
 }
 
 void CpuDevice::fill(void* to, std::uint8_t byte, std::int64_t bytes) {

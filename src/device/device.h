@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,20 +25,6 @@ class Buffer {
   virtual bool is_zero() const { return false; }  // whether it came as zeros and need not be filled with them
 };
 
-// Copies small results to the host after the work queued so far, a fixed number of bytes each. Results are taken in
-// the order in which they were posted; at most kSlots may be under way.
-class AsyncReadback {
- public:
-  static constexpr int kSlots = 2;
-  struct Piece {
-    const void* device_from;
-    std::int64_t bytes;
-  };
-  virtual ~AsyncReadback() = default;
-  virtual void post(std::span<const Piece> pieces) = 0;  // does not wait
-  virtual void take(void* host_to) = 0;                  // waits for the oldest result and for nothing else
-};
-
 // Spans of the work given to a device, timed by the device's own clock. The caller numbers them, and may use a number
 // again. Their device must outlive them.
 class Spans {
@@ -53,33 +38,18 @@ class Spans {
   virtual double between_ends(std::size_t first, std::size_t second) const = 0;
 };
 
-// Host memory for large transfers to or from the device while the host does something else: fill, send, and wait before
-// filling it again; or fetch, and wait before reading it. Its device must outlive it.
-class TransferWindow {
- public:
-  virtual ~TransferWindow() = default;        // no copy is under way any more
-  virtual std::span<std::byte> memory() = 0;  // contents undefined
-  // The host's end lies in memory() and is not touched until wait(). Copies keep the order of the device's work; both
-  // return at once.
-  virtual void send(void* device_to, const std::byte* from, std::int64_t bytes) = 0;
-  virtual void fetch(std::byte* to, const void* device_from, std::int64_t bytes) = 0;
-  virtual void wait() = 0;  // until all that was sent or fetched is there, and for nothing that was queued after it
-};
-// Bytes of a window for large transfers. Two windows are pinned, which costs up to half a millisecond for each MiB, so
-// a smaller transfer takes a smaller one.
-inline constexpr std::int64_t kTransferWindow = std::int64_t{32} << 20;
-
-// Copies off a device beside its work, in an order of their own. One thread uses it at a time, but wait() may be called
-// while another holds work for the same copies. Its device must outlive it.
+// Copies between a device's memory and files: beside its work, in an order of their own, to addresses that no program
+// knows. (Copies of programs are nodes.) One thread uses it at a time. Its device must outlive it.
 class CopyLane {
  public:
+  static constexpr int kMarks = 2;
   virtual ~CopyLane() = default;  // no copy is under way any more
   virtual void follow() = 0;      // copies from here on wait for the work so far
-  virtual void hold_work() = 0;   // work from here on waits for the copies so far
-  virtual void fetch(std::byte* host_to, const void* device_from,
-                     std::int64_t bytes) = 0;                                   // into memory of try_allocate_host()
-  virtual void wait() = 0;                                                      // until all copies so far are there
-  virtual std::unique_ptr<TransferWindow> make_window(std::int64_t bytes) = 0;  // whose copies take this lane
+  // Returns at once where the host's end is memory of try_allocate_host(). Neither end is touched until it was waited
+  // for.
+  virtual void copy(void* to, const void* from, std::int64_t bytes) = 0;
+  virtual void mark(int number) = 0;  // the copies so far
+  virtual void wait(int number) = 0;  // until all that was there at the mark has arrived; without a mark, not at all
 };
 
 class Device {
@@ -95,15 +65,12 @@ class Device {
   // Copies and fills keep the order of the work given to the device; a host array is the caller's again on return.
   virtual void copy_in(void* device_to, const void* host_from, std::int64_t bytes) = 0;
   virtual void copy_out(void* host_to, const void* device_from, std::int64_t bytes) = 0;
-  virtual void copy_within(void* device_to, const void* device_from, std::int64_t bytes) = 0;
   virtual void fill(void* device_to, std::uint8_t byte, std::int64_t bytes) = 0;
   virtual void wait() = 0;              // until all work given to it is done
   virtual bool runs_ahead() const = 0;  // whether work goes on after the call that gave it
-  virtual std::unique_ptr<AsyncReadback> make_readback(std::int64_t bytes) = 0;  // of a result
   virtual std::unique_ptr<Spans> make_spans() = 0;
-  virtual std::unique_ptr<TransferWindow> make_transfer_window(std::int64_t bytes) = 0;
   virtual std::unique_ptr<CopyLane> make_lane() = 0;
-  // Memory of the host that a lane's copies reach while others go on; nothing where there is none. The host's available
+  // Memory of the host that copies reach while other work goes on; nothing where there is none. The host's available
   // memory is asked for first.
   virtual std::unique_ptr<Buffer> try_allocate_host(std::int64_t bytes) = 0;
   virtual bool shares_host_memory() const = 0;  // whether the host may use buffers itself, without copies
@@ -122,13 +89,10 @@ class CpuDevice : public Device {
   std::unique_ptr<Buffer> allocate(std::int64_t bytes) override;
   void copy_in(void* to, const void* from, std::int64_t bytes) override;
   void copy_out(void* to, const void* from, std::int64_t bytes) override;
-  void copy_within(void* to, const void* from, std::int64_t bytes) override;
   void fill(void* to, std::uint8_t byte, std::int64_t bytes) override;
   void wait() override {}
   bool runs_ahead() const override { return false; }
-  std::unique_ptr<AsyncReadback> make_readback(std::int64_t bytes) override;
   std::unique_ptr<Spans> make_spans() override;
-  std::unique_ptr<TransferWindow> make_transfer_window(std::int64_t bytes) override;
   std::unique_ptr<CopyLane> make_lane() override;
   std::unique_ptr<Buffer> try_allocate_host(std::int64_t bytes) override;
   bool shares_host_memory() const override { return true; }

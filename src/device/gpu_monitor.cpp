@@ -17,6 +17,9 @@ using Card = CardHandle*;
 struct UtilizationRates {
   unsigned gpu = 0, memory = 0;  // percent
 };
+struct MemoryInfo {
+  unsigned long long total = 0, free = 0, used = 0;  // bytes
+};
 struct CloseLibrary {
   void operator()(void* library) const { ::dlclose(library); }
 };
@@ -60,6 +63,9 @@ class Nvml {
     GpuSample s;
     UtilizationRates rates;
     if (utilization_ && utilization_(card_, &rates) == kSuccess) s.utilisation = rates.gpu / 100.0;
+    MemoryInfo memory;
+    if (memory_ && memory_(card_, &memory) == kSuccess && memory.total > 0)
+      s.memory = static_cast<double>(memory.used) / static_cast<double>(memory.total);
     s.temperature_c = figure(1, temperature_, kSensorGpu);
     s.power_w = figure(1e-3, power_);
     s.power_limit_w = figure(1e-3, power_limit_);
@@ -84,6 +90,7 @@ class Nvml {
     find(by_bus_id_, "nvmlDeviceGetHandleByPciBusId_v2");
     find(by_index_, "nvmlDeviceGetHandleByIndex_v2");
     find(utilization_, "nvmlDeviceGetUtilizationRates");
+    find(memory_, "nvmlDeviceGetMemoryInfo");
     find(temperature_, "nvmlDeviceGetTemperature");
     find(power_, "nvmlDeviceGetPowerUsage");
     find(power_limit_, "nvmlDeviceGetEnforcedPowerLimit");
@@ -117,6 +124,7 @@ class Nvml {
   Status (*by_bus_id_)(const char*, Card*) = nullptr;
   Status (*by_index_)(unsigned, Card*) = nullptr;
   Status (*utilization_)(Card, UtilizationRates*) = nullptr;
+  Status (*memory_)(Card, MemoryInfo*) = nullptr;
   Status (*temperature_)(Card, int, unsigned*) = nullptr;
   Status (*power_)(Card, unsigned*) = nullptr;
   Status (*power_limit_)(Card, unsigned*) = nullptr;

@@ -1,6 +1,6 @@
-// The state of a card while it works: utilisation, temperature, power, energy, clocks, and the reasons that hold them
-// down. The driver's NVML tells it. The library is loaded at run time; a machine without it has no monitor, and no
-// error.
+// The state of a card while it works: utilisation, memory, temperature, power, energy, clocks, and the reasons that
+// hold them down. The driver's NVML tells it. The library is loaded at run time; a machine without it has no monitor,
+// and no error.
 #pragma once
 
 #include <chrono>
@@ -21,6 +21,7 @@ inline constexpr std::string_view kPowerCap = "power cap";
 // A figure that the card does not give is empty.
 struct GpuSample {
   std::optional<double> utilisation;  // share of the last interval in which a kernel ran
+  std::optional<double> memory;       // share of its memory that all processes hold together
   std::optional<double> temperature_c;
   std::optional<double> power_w, power_limit_w;
   std::optional<double> energy_j;                  // since the monitor was opened, by the driver's counter

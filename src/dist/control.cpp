@@ -392,6 +392,7 @@ void Control::Impl::finish() {
     const std::lock_guard lock(mutex);
     for (Peer& peer : peers) peer.connection.close();
   }
+  if (options.before_end) options.before_end(end->sentence, end->status);
   options.end ? options.end(end->status) : std::_Exit(end->status);
 }
 

@@ -22,7 +22,10 @@ struct ControlOptions {
   // The sentence of an end that is not a goodbye: on rank 0, and on the first other rank of each machine where rank 0
   // itself is gone. Not given: one line on standard error.
   std::function<void(std::string_view sentence)> say = {};
-  // The end itself, on every rank, right after the sentence. Not given: std::_Exit, since other threads may hang
+  // Called on the control thread of every rank right before the end itself, whatever its other threads do: what must
+  // not be left behind is put in order here. It has about three seconds.
+  std::function<void(std::string_view sentence, int status)> before_end = {};
+  // The end itself, on every rank, after the sentence. Not given: std::_Exit, since other threads may hang
   // inside a library for ever.
   std::function<void(int status)> end = {};
 };

@@ -124,16 +124,21 @@ struct Opened {
 
 // A loss on what the run learned from is none of held-out data. Data that are gone cannot be compared.
 void warn_of_training_data(const Checkpoint& checkpoint, const data::Corpus& corpus) {
-  std::vector<Path> shared;
+  std::string what;
   try {
-    shared = data::shared_files(corpus.files(), data::training_files(data::corpus_options(checkpoint.run->data)));
+    const data::CorpusOptions options = data::corpus_options(checkpoint.run->data);
+    const std::vector<Path> shared = data::shared_files(corpus.files(), data::training_files(options));
+    if (!shared.empty())
+      what = fmt::format("{}{} {}", shared[0].string(),
+                         shared.size() > 1 ? fmt::format(" and {} more", counted(shared.size() - 1, "file")) : "",
+                         shared.size() > 1 ? "are" : "is");
+    else if (data::shares_documents(corpus, *data::open_training_corpus(options)))
+      what = "most of the first documents are";
   } catch (const UserError&) {
   }
-  if (!shared.empty())
-    log::warn("--data: {}{} {} data that {} was trained on, so that its loss is not one of held-out data",
-              shared[0].string(),
-              shared.size() > 1 ? fmt::format(" and {} more", counted(shared.size() - 1, "file")) : "",
-              shared.size() > 1 ? "are" : "is", checkpoint.folder.string());
+  if (!what.empty())
+    log::warn("--data: {} data that {} was trained on, so that its loss is not one of held-out data", what,
+              checkpoint.folder.string());
 }
 
 // Files of other programs do not say how documents begin, and are looked at.

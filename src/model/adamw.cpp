@@ -58,22 +58,24 @@ void adamw_where(program::Builder& b, const LoweredModel& m, const config::Optim
     for (const auto& [kept, moments] : parts_of(m.table, m.layout, o, holds))
       for (const Range& all :
            ranges_where(m.table, m.layout, [&](const ParameterSpec& p) { return holds(p) && p.decayed == decayed; })) {
-        const Range range = intersection(intersection(all, kept), m.updated);
-        if (range.elements() <= 0) continue;
-        const auto part = [&](std::string_view array) { return m.view(b, array, range); };
-        const bool scaled = moments == DType::u8;
-        b.adamw({part(optim::kParameters),
-                 part(optim::kGradients),
-                 part(optim::kFirstMoments),
-                 part(optim::kSecondMoments),
-                 part(optim::kWorking),
-                 m.step_state,
-                 m.update_result,
-                 {f(o.beta1), f(o.beta2), f(o.eps), decayed ? f(o.weight_decay) : 0.0f},
-                 scaled ? part(optim::kFirstScales) : program::kAbsent,
-                 scaled ? part(optim::kSecondScales) : program::kAbsent,
-                 range.begin},
-                decayed ? "adamw" : "adamw without decay");
+        const Range here = intersection(intersection(all, kept), m.updated);
+        if (here.elements() <= 0) continue;
+        for (const Range& range : m.pieces(here)) {
+          const auto part = [&](std::string_view array) { return m.view(b, array, range); };
+          const bool scaled = moments == DType::u8;
+          b.adamw({part(optim::kParameters),
+                   part(optim::kGradients),
+                   part(optim::kFirstMoments),
+                   part(optim::kSecondMoments),
+                   part(optim::kWorking),
+                   m.step_state,
+                   m.update_result,
+                   {f(o.beta1), f(o.beta2), f(o.eps), decayed ? f(o.weight_decay) : 0.0f},
+                   scaled ? part(optim::kFirstScales) : program::kAbsent,
+                   scaled ? part(optim::kSecondScales) : program::kAbsent,
+                   range.begin},
+                  decayed ? "adamw" : "adamw without decay");
+        }
       }
 }
 

@@ -1,4 +1,5 @@
-// Rows of the parameter table, RoPE's frequencies, and the forward pass of LLaMA and Qwen3.
+// Rows of the parameter table, RoPE's frequencies, a layer's two branches, and the forward passes that families share.
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -16,15 +17,21 @@ ParameterTable decoder_table(const config::Model& m) {
   // Or, with zero_out, what writes there is zero: a layer then begins as nothing. A linear before a norm is not that:
   // the norm would make full size of its first small outputs, and a gradient hundreds of times as large.
   const bool zero_out = m.init == "zero_out";
-  const Init out = zero_out && !description.norm_after ? Init::zeros : Init::normal;
+  const bool end_norms = !description.attention_end_norm.empty();
+  const Init out = zero_out && !description.norm_after && !end_norms ? Init::zeros : Init::normal;
   const Init of_norm = zero_out && description.norm_after ? Init::zeros : Init::ones;
+  const Init of_end_norm = zero_out ? Init::zeros : Init::ones;
 
   ParameterTable t;
-  // Matrices have weight decay, norms have none.
+  // Matrices have weight decay, norms and biases have none.
   std::int32_t layer = program::kNoLayer;
   const auto name_of = [&](std::string_view name) { return program::Place{.layer = layer}.full(name); };
+  const auto vector = [&](std::string_view name, std::int64_t width, std::vector<HfSlice> slices, Init init) {
+    t.push_back({name_of(name), {width}, init, 0, false, std::move(slices), ParameterKind::vector, layer});
+  };
   const auto norm = [&](std::string_view name, std::int64_t width, std::string hf, Init init = Init::ones) {
-    t.push_back({name_of(name), {width}, init, 0, false, {{std::move(hf), {width}}}, ParameterKind::vector, layer});
+    if (description.one_plus) init = init == Init::ones ? Init::zeros : Init::minus_ones;
+    vector(name, width, {{std::move(hf), {width}}}, init);
   };
   const auto matrix = [&](ParameterKind kind, std::string_view name, const Shape& shape, double start,
                           std::vector<HfSlice> slices, Init init = Init::normal) {
@@ -45,16 +52,22 @@ ParameterTable decoder_table(const config::Model& m) {
            {{attention + "q_proj.weight", {q, d}},
             {attention + "k_proj.weight", {kv, d}},
             {attention + "v_proj.weight", {kv, d}}});
+    if (description.qkv_bias)
+      vector("qkv bias", q + 2 * kv,
+             {{attention + "q_proj.bias", {q}}, {attention + "k_proj.bias", {kv}}, {attention + "v_proj.bias", {kv}}},
+             Init::zeros);
     if (description.qk_norm) {
       const bool of_heads = description.qk_norm == ops::NormOver::head;
       norm("q norm", of_heads ? m.head_dim : q, attention + "q_norm.weight");
       norm("k norm", of_heads ? m.head_dim : kv, attention + "k_norm.weight");
     }
     matrix(ParameterKind::linear, "out", {d, q}, residual_std, {{attention + "o_proj.weight", {d, q}}}, out);
+    if (end_norms) norm("attention end norm", d, hf + std::string(description.attention_end_norm), of_end_norm);
     norm("mlp norm", d, hf + std::string(description.mlp_norm), of_norm);
     matrix(ParameterKind::linear, "gate_up", {2 * f, d}, std,
            {{mlp + "gate_proj.weight", {f, d}}, {mlp + "up_proj.weight", {f, d}}});
     matrix(ParameterKind::linear, "down", {d, f}, residual_std, {{mlp + "down_proj.weight", {d, f}}}, out);
+    if (end_norms) norm("mlp end norm", d, hf + std::string(description.mlp_end_norm), of_end_norm);
   }
   layer = program::kNoLayer;
   norm("final norm", d, "model.norm.weight");
@@ -62,44 +75,89 @@ ParameterTable decoder_table(const config::Model& m) {
   return t;
 }
 
-std::vector<ConstantSpec> rope_table(const config::Model& m, std::int64_t positions) {
+namespace {
+
+// The frequency of pair j of a head, stretched as model.rope_scaling says.
+double stretched(const config::Model& m, std::int64_t j, double frequency) {
+  using std::numbers::pi;
+  const double length = static_cast<double>(m.rope_original_len), dim = static_cast<double>(m.head_dim);
+  if (m.rope_scaling == "linear") return frequency / m.rope_factor;
+  if (m.rope_scaling == "llama3") {
+    // Long wavelengths are stretched by the factor, short ones kept, and those between are blended.
+    const double wavelength = 2 * pi / frequency;
+    const double longest = length / m.rope_low_freq_factor, shortest = length / m.rope_high_freq_factor;
+    if (wavelength > longest) return frequency / m.rope_factor;
+    if (wavelength < shortest) return frequency;
+    const double blend =
+        (length / wavelength - m.rope_low_freq_factor) / (m.rope_high_freq_factor - m.rope_low_freq_factor);
+    return (1 - blend) * frequency / m.rope_factor + blend * frequency;
+  }
+  if (m.rope_scaling == "yarn") {
+    // The pair that turns so often within the original length, of whole pairs; between two of these the stretch grows.
+    const auto pair_of = [&](double turns) {
+      return dim * std::log(length / (turns * 2 * pi)) / (2 * std::log(m.rope_theta));
+    };
+    const double low = std::max(std::floor(pair_of(m.rope_beta_fast)), 0.0);
+    double high = std::min(std::ceil(pair_of(m.rope_beta_slow)), dim - 1);
+    if (low == high) high += 0.001;
+    const double stretch = std::clamp((static_cast<double>(j) - low) / (high - low), 0.0, 1.0);
+    return frequency * (stretch / m.rope_factor + 1 - stretch);
+  }
+  return frequency;
+}
+
+// The factor of turned queries and keys: with yarn's the scores are larger by its square.
+double turned_factor(const config::Model& m) {
+  if (m.rope_scaling != "yarn") return 1;
+  return m.rope_attention_factor > 0 ? m.rope_attention_factor : 0.1 * std::log(m.rope_factor) + 1;
+}
+
+std::vector<float> rope_values(const config::Model& m, std::int64_t positions) {
   const std::int64_t half = m.head_dim / 2;
+  const double factor = turned_factor(m);
   std::vector<float> table(static_cast<std::size_t>(positions * m.head_dim));
   for (std::int64_t j = 0; j < half; ++j) {
-    double frequency = std::pow(m.rope_theta, -2.0 * static_cast<double>(j) / static_cast<double>(m.head_dim));
-    if (m.rope_scaling == "linear") frequency /= m.rope_factor;
-    if (m.rope_scaling == "llama3") {
-      // Long wavelengths are stretched by the factor, short ones kept, and those between are blended.
-      const double wavelength = 2 * std::numbers::pi / frequency, length = static_cast<double>(m.rope_original_len);
-      const double longest = length / m.rope_low_freq_factor, shortest = length / m.rope_high_freq_factor;
-      if (wavelength > longest) {
-        frequency /= m.rope_factor;
-      } else if (wavelength >= shortest) {
-        const double blend =
-            (length / wavelength - m.rope_low_freq_factor) / (m.rope_high_freq_factor - m.rope_low_freq_factor);
-        frequency = (1 - blend) * frequency / m.rope_factor + blend * frequency;
-      }
-    }
+    const double plain = std::pow(m.rope_theta, -2.0 * static_cast<double>(j) / static_cast<double>(m.head_dim));
+    const double frequency = stretched(m, j, plain);
     for (std::int64_t t = 0; t < positions; ++t) {
       const double angle = static_cast<double>(t) * frequency;
       float* row = table.data() + t * m.head_dim;
-      row[j] = static_cast<float>(std::cos(angle));
-      row[j + half] = static_cast<float>(std::sin(angle));
+      row[j] = static_cast<float>(factor * std::cos(angle));
+      row[j + half] = static_cast<float>(factor * std::sin(angle));
     }
   }
-  return {{"rope table", {positions, m.head_dim}, std::move(table)}};
+  return table;
+}
+
+constexpr const char *kRopeTable = "rope table", *kLocalRopeTable = "local rope table";
+
+}  // namespace
+
+std::vector<ConstantSpec> rope_table(const config::Model& m, std::int64_t positions) {
+  const Shape shape{positions, m.head_dim};
+  std::vector<ConstantSpec> tables = {{kRopeTable, shape, rope_values(m, positions)}};
+  if (family_of(m).decoder.local_rope && m.window > 0) {
+    config::Model local = m;
+    local.rope_scaling = "none";
+    if (m.rope_local_theta > 0) local.rope_theta = m.rope_local_theta;
+    tables.push_back({kLocalRopeTable, shape, rope_values(local, positions)});
+  }
+  return tables;
 }
 
 program::ValueId embed_tokens(program::Builder& b, const config::Model& m, const NamedValues& values,
                               const program::BatchValues& in) {
   b.at(program::Part::embedding);
-  return b.embed(in.tokens, values("embedding"), m.pad_token);
+  const float scale =
+      family_of(m).decoder.scaled_embedding ? static_cast<float>(std::sqrt(static_cast<double>(m.hidden))) : 1.0f;
+  return b.embed(in.tokens, values("embedding"), m.pad_token, scale);
 }
 
 ForwardValues final_norm(program::Builder& b, const config::Model& m, const NamedValues& values,
                          program::ValueId residual, program::ValueId branch) {
   b.at(program::Part::head);
-  const auto norm = b.add_norm(residual, branch, values("final norm"), static_cast<float>(m.norm_eps), "final norm");
+  const auto norm = b.add_norm(residual, branch, values("final norm"), static_cast<float>(m.norm_eps), "final norm",
+                               family_of(m).decoder.one_plus);
   return {.hidden = norm.y, .head = values(m.tied ? "embedding" : "head")};
 }
 
@@ -112,20 +170,30 @@ program::ValueId DecoderLayer::parameter(std::string_view name) const {
 }
 
 program::ValueId DecoderLayer::attention(program::ValueId x) const {
+  const DecoderDescription& description = family_of(m_).decoder;
   const ops::HeadLayout heads{m_.heads, m_.kv_heads, m_.head_dim};
-  const std::optional<ops::NormOver> norm = family_of(m_).decoder.qk_norm;
-  const program::RopeValues rope{.q_norm = norm ? parameter("q norm") : program::kAbsent,
-                                 .k_norm = norm ? parameter("k norm") : program::kAbsent,
-                                 .positions = in_.positions,
-                                 .table = values_("rope table")};
-  const auto qkv = b_.rope_qk_norm(b_.linear(x, parameter("qkv"), "qkv"), rope, heads, static_cast<float>(m_.norm_eps),
-                                   norm.value_or(ops::NormOver::head));
-  const auto mixed = b_.attention(qkv, in_, index_, heads);
+  const std::optional<ops::NormOver> norm = description.qk_norm;
+  const bool window = has_window(m_, index_);
+  program::ValueId qkv =
+      b_.linear(x, parameter("qkv"), "qkv", description.qkv_bias ? parameter("qkv bias") : program::kAbsent);
+  if (has_rope(m_, index_)) {
+    const program::RopeValues rope{.q_norm = norm ? parameter("q norm") : program::kAbsent,
+                                   .k_norm = norm ? parameter("k norm") : program::kAbsent,
+                                   .positions = in_.positions,
+                                   .table = values_(window && description.local_rope ? kLocalRopeTable : kRopeTable),
+                                   .one_plus = description.one_plus};
+    qkv = b_.rope_qk_norm(qkv, rope, heads, static_cast<float>(m_.norm_eps), norm.value_or(ops::NormOver::head));
+  } else {
+    REDLINE_CHECK(!norm, "a layer without RoPE has no norm on queries and keys");
+  }
+  program::AttentionForm form{.window = window ? m_.window : kNoWindow};
+  if (m_.query_pre_attn_scalar > 0) form.scale = static_cast<float>(1 / std::sqrt(m_.query_pre_attn_scalar));
+  const auto mixed = b_.attention(qkv, in_, index_, heads, form);
   return b_.dropout(b_.linear(mixed, parameter("out"), "out"), static_cast<float>(m_.dropout), "attention dropout");
 }
 
 program::ValueId DecoderLayer::mlp(program::ValueId x) const {
-  const auto inner = b_.swiglu(b_.linear(x, parameter("gate_up"), "gate_up"));
+  const auto inner = b_.swiglu(b_.linear(x, parameter("gate_up"), "gate_up"), family_of(m_).decoder.gate);
   return b_.dropout(b_.linear(inner, parameter("down"), "down"), static_cast<float>(m_.dropout), "mlp dropout");
 }
 
@@ -145,6 +213,21 @@ ForwardValues pre_norm_forward(program::Builder& b, const config::Model& m, cons
     branch = layer.mlp(y);
   }
   return final_norm(b, m, values, residual, branch);
+}
+
+ForwardValues post_norm_forward(program::Builder& b, const config::Model& m, const NamedValues& values,
+                                const program::BatchValues& in) {
+  using program::Part;
+  const float eps = static_cast<float>(m.norm_eps);
+  program::ValueId h = embed_tokens(b, m, values, in);
+  for (std::size_t i = 0; i < static_cast<std::size_t>(m.layers); ++i) {
+    const DecoderLayer layer(b, m, values, in, i);
+    b.at(Part::attention, i);
+    h = b.norm_add(h, layer.attention(h), layer.parameter("attention norm"), eps, "attention norm");
+    b.at(Part::mlp, i);
+    h = b.norm_add(h, layer.mlp(h), layer.parameter("mlp norm"), eps, "mlp norm");
+  }
+  return final_norm(b, m, values, h, program::kAbsent);
 }
 
 }  // namespace redline::model

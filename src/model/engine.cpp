@@ -2,7 +2,6 @@
 #include "model/engine.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstring>
 #include <utility>
@@ -89,10 +88,15 @@ constexpr Rule kRules[] = {
     {.program = kUpdate, .leaves = Rule::Leaves::in_parts},
     {.program = kUpdateWithNorms, .leaves = Rule::Leaves::in_parts},
     {.program = kSmallGradient},
+    {.program = kStartAverage},
     {.program = kShowAverage, .leaves = Rule::Leaves::in_parts},
     {.program = kShowWeights, .takes_average = true, .leaves = Rule::Leaves::in_parts},
     {.program = kGather, .takes_average = true, .leaves = Rule::Leaves::whole},
     {.program = kCheck},
+    {.program = kResults[0]},
+    {.program = kResults[1]},
+    {.program = kSnapshot},
+    {.program = kAfterSnapshot},
     {.program = kRefresh, .leaves = Rule::Leaves::in_parts},
     {.program = kEvaluate, .whole = true, .stops = true, .takes_average = true},
     {.program = kLogits, .whole = true, .takes_average = true},
@@ -120,6 +124,7 @@ Engine::Engine(const config::Model& model, const LoweringOptions& options, Lower
 Engine::~Engine() = default;
 
 void Engine::initialise(std::uint64_t seed) {
+  keep_snapshot();
   const ValueId parameters = lowered_.at(optim::kParameters);
   const Range& here = lowered_.state[lowered_.row(optim::kParameters)].range;
   for (const ValueId value : lowered_.state_values)
@@ -138,12 +143,7 @@ void Engine::initialise(std::uint64_t seed) {
 }
 
 void Engine::start_average() {
-  const std::size_t row = lowered_.row(optim::kAverage);
-  if (row == lowered_.state.size()) return;
-  const Tensor average = executor_->tensor(lowered_.state_values[row]);
-  const std::int64_t first =
-      lowered_.state[row].range.begin - lowered_.state[lowered_.row(optim::kParameters)].range.begin;
-  device_.copy_within(average.data, executor_->tensor(lowered_.at(optim::kParameters)).f32() + first, average.bytes());
+  if (lowered_.at(optim::kAverage).present()) run(kStartAverage);
 }
 
 void Engine::forget(StateKind kind) {
@@ -162,6 +162,7 @@ void Engine::forget_scales() {
 // Two passes, since what the first one casts without scales is rough. A step's first micro-step writes losses and
 // gradients anew, so nothing but scales stays.
 void Engine::calibrate() {
+  keep_snapshot();
   for (int pass = 0; pass < 2; ++pass) {
     executor_->run(kFirst, nullptr, stop_);
     executor_->run(kRefresh);  // moves scales by what the pass recorded
@@ -175,6 +176,20 @@ std::vector<Tensor> Engine::state() const {
   std::vector<Tensor> arrays;
   for (const ValueId value : lowered_.state_values) arrays.push_back(executor_->tensor(value));
   return arrays;
+}
+
+bool Engine::on_host(ValueId value) const {
+  return device_.shares_host_memory() || lowered_.set.at(value).memory == program::Memory::host;
+}
+
+void Engine::take_snapshot() {
+  REDLINE_CHECK(has_snapshot(), "no copy of the state was planned");
+  run(kSnapshot);
+  copying_ = true;
+}
+
+void Engine::keep_snapshot() {
+  if (std::exchange(copying_, false)) run(kAfterSnapshot);
 }
 
 void Engine::refresh() {
@@ -192,6 +207,7 @@ void Engine::run(std::string_view program, const Look& look) {
   REDLINE_CHECK(!averaged_ || rule->takes_average, "{} while the average stands in the weights' place", program);
   if (rule->scales && !calibrated_) calibrate();
   if (rule->whole) gather_weights();
+  if (rule->leaves == Rule::Leaves::in_parts) keep_snapshot();
   const StopFlag* const stop = rule->stops ? stop_ : nullptr;
   if (look.timed) clock_.begin();
   if (look.watch)
@@ -275,9 +291,9 @@ Engine::ShownAverage::~ShownAverage() {
 
 bool Engine::parameters_finite() {
   run(kCheck);
-  UpdateResult result;
-  executor_->read(lowered_.check_result, &result, sizeof result);
-  return result.finite == 1.0f;
+  std::vector<UpdateResult> results(static_cast<std::size_t>(lowered_.set.at(lowered_.check_result).shape[0]));
+  executor_->read(lowered_.check_result, results);
+  return std::ranges::all_of(results, [](const UpdateResult& r) { return r.finite == 1.0f; });
 }
 
 // Both kinds of batches run. Where `batch` has full rows, the other kind is the same rows with the last one a token
@@ -327,18 +343,19 @@ double Engine::loss_sum() {
 }
 
 void Engine::post_result() {
-  const ValueId ids[] = {lowered_.loss_sum, lowered_.update_result};
-  executor_->post(ids);
+  REDLINE_CHECK(posted_ - taken_ < kResults.size(), "{} results are under way", posted_ - taken_);
+  run(kResults[posted_++ % kResults.size()], {.timed = true});
   clock_.finish();
 }
 
+// The program of results is the last of its step: they are there when the step has ended.
 Engine::StepResult Engine::take_result() {
-  std::array<std::byte, sizeof(double) + sizeof(UpdateResult)> bytes;
-  executor_->take(bytes.data());
+  REDLINE_CHECK(taken_ < posted_, "no result is under way");
+  const ResultValues& values = lowered_.results[taken_++ % kResults.size()];
   StepResult result;
-  std::memcpy(&result.loss_sum, bytes.data(), sizeof(double));
-  std::memcpy(&result.update, bytes.data() + sizeof(double), sizeof(UpdateResult));
   result.time = clock_.take();
+  std::memcpy(&result.loss_sum, executor_->tensor(values.loss_sum).data, sizeof result.loss_sum);
+  std::memcpy(&result.update, executor_->tensor(values.update).data, sizeof result.update);
   return result;
 }
 

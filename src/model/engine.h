@@ -74,11 +74,12 @@ class Engine {
   program::Executor& executor() { return *executor_; }
   device::Device& device() { return device_; }
 
-  void initialise(std::uint64_t seed);  // parameters from their table, the rest of the state zero
-  std::vector<Tensor> state() const;    // device memory, one for each row of the state table
+  void initialise(std::uint64_t seed);         // parameters from their table, the rest of the state zero
+  std::vector<Tensor> state() const;           // one for each row of the state table, in the memory of its value
+  bool on_host(program::ValueId value) const;  // the host may use its memory itself, without copies
 
-  // Reads tensors of files into their targets and converts them on the way: directly where device memory is host
-  // memory, else through windows. Damaged bytes are a UserError. (weights.cpp)
+  // Reads tensors of files into their targets and converts them on the way: directly into memory of the host, else
+  // through windows. Damaged bytes are a UserError. (weights.cpp)
   struct Target {
     std::size_t row = 0;                   // of the state table
     std::int64_t first = 0;                // element of its array
@@ -145,6 +146,7 @@ class Engine {
 
   double loss_sum();  // of the micro-steps since the last first one
   // Sends a step's loss sum and the result of its update to the host; take_result() waits for the oldest that was sent.
+  // Two may be under way.
   struct StepResult {
     double loss_sum = 0;
     UpdateResult update;
@@ -153,6 +155,11 @@ class Engine {
   void post_result();
   StepResult take_result();
   StepClock& clock() { return clock_; }
+
+  // Copies the saved rows as the queued work leaves them, where that was planned (add_snapshot). Work that would change
+  // a row waits for its copy. No thread may be reading the copies.
+  bool has_snapshot() const { return !lowered_.snapshot.empty(); }
+  void take_snapshot();
 
   // FLOPs of a step's micro-batches as MFU counts them; model_flops_palm counts T * tokens pairs instead of the mask's,
   // as PaLM does.
@@ -165,6 +172,7 @@ class Engine {
   void forget_records();  // of magnitudes, from which scales would move
   void forget_scales();
   void forget(optim::StateKind kind);  // sets arrays to zero
+  void keep_snapshot();                // work from here on may change saved rows: it waits for copies of them
   bool updates_by_parts() const;       // each rank updates a part of the weights, and the others get it later
   // The one way to run a program: it sees to what the program asks for, and notes what it leaves (engine.cpp has the
   // table). `timed`: it is a part of the step.
@@ -185,9 +193,11 @@ class Engine {
   StepClock clock_;
   const StopFlag* stop_ = nullptr;
   float average_share_ = 1;
-  bool whole_ = true;       // no rank has updated its part of the weights since the others got it
-  bool calibrated_ = true;  // or nothing is cast to eight bits
-  bool averaged_ = false;   // the average stands in the weights' place
+  bool whole_ = true;                   // no rank has updated its part of the weights since the others got it
+  bool calibrated_ = true;              // or nothing is cast to eight bits
+  bool averaged_ = false;               // the average stands in the weights' place
+  bool copying_ = false;                // saved rows, and no work has waited for it yet
+  std::size_t posted_ = 0, taken_ = 0;  // results
 };
 
 // The parameters by Hugging Face name. A missing, superfluous or misshapen tensor is a UserError that names it. The

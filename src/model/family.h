@@ -12,6 +12,7 @@
 #include "io/json_fwd.h"
 #include "model/parameters.h"
 #include "ops/rope_qk_norm.h"
+#include "ops/swiglu.h"
 #include "program/program_set.h"
 
 namespace redline::program {
@@ -46,12 +47,27 @@ struct ForwardValues {
   program::ValueId hidden, head;
 };
 
+// The layers that may have a window (model.window).
+enum class WindowedLayers : std::uint8_t { none, every_layer, by_layer };
+inline constexpr std::string_view kFullAttention = "full_attention", kSlidingAttention = "sliding_attention";
+
 // The differences between decoders of LLaMA's kind.
 struct DecoderDescription {
   std::optional<ops::NormOver> qk_norm = {};                   // an RMSNorm on queries and keys
   std::string_view attention_norm = "input_layernorm.weight";  // in a layer, as Hugging Face names it
   std::string_view mlp_norm = "post_attention_layernorm.weight";
   bool norm_after = false;  // a branch ends in its norm, which then writes into the residual stream, not in a linear
+  // Norms at the ends of the branches beside those before them; empty: none.
+  std::string_view attention_end_norm = {}, mlp_end_norm = {};
+  bool one_plus = false;          // norms multiply by 1 + w
+  bool qkv_bias = false;          // on q, k and v, not on the projection after attention
+  bool scaled_embedding = false;  // by the root of hidden
+  bool query_scalar = false;      // model.query_pre_attn_scalar counts
+  ops::Gate gate = ops::Gate::silu;
+  WindowedLayers windows = WindowedLayers::none;
+  std::int64_t full_every = 0;  // unless model.layer_types says, every so-manieth layer has no window; 0: all have it
+  bool local_rope = false;      // layers with a window have a table of their own, which is not stretched
+  std::int64_t no_rope_every = 0;  // unless model.rope_layers says, every so-manieth layer has no RoPE; 0: all have it
 };
 
 // The values that a config.json means where it is silent.
@@ -61,14 +77,10 @@ struct HfDefaults {
   double norm_eps = 1e-6;
   std::int64_t positions = 2048;
   std::int64_t pad_token = -1;  // -1: none
-};
-
-// An architecture of transformers whose models are a family's under other names.
-struct HfAlias {
-  std::string_view architecture, model_type;  // "MistralForCausalLM", "mistral"
-  HfDefaults defaults = {};
-  void (*check)(const io::Json& json, std::string_view file) = nullptr;  // refuses by name what is not the family's
-  std::string_view why;                                                  // for whoever reads one
+  bool tied = false;
+  double rope_theta = 10000, rope_local_theta = 0;  // 0: as rope_theta
+  std::int64_t window = 0;                          // of sliding_window
+  bool window_switch = false;                       // sliding_window counts with use_sliding_window only
 };
 
 struct Family {
@@ -77,34 +89,42 @@ struct Family {
   std::string_view hf_model_type;    // "llama"
   DecoderDescription decoder = {};
   HfDefaults hf_defaults = {};
-  std::span<const HfAlias> hf_aliases = {};
+  std::span<const std::string_view> hf_keys = {};  // of config.json that only this family has
 
   ParameterTable (*table)(const config::Model&);
   std::vector<ConstantSpec> (*constants)(const config::Model&, std::int64_t positions);
   ForwardValues (*forward)(program::Builder&, const config::Model&, const NamedValues&, const program::BatchValues&);
-  // For keys of config.json that not all families share: one function refuses by name those that we cannot run, the
-  // other writes those that transformers expects.
-  void (*check_hf)(const io::Json& json, std::string_view file) = nullptr;
+  // For keys of config.json that not all families share: one function reads them, or refuses by name those that we
+  // cannot run, the other writes those that transformers expects.
+  void (*read_hf)(const io::Json& json, std::string_view file, config::Model& model) = nullptr;
   void (*write_hf)(const config::Model& model, io::Json& json) = nullptr;
 };
 
 std::span<const Family* const> families();
 const Family& family_of(const config::Model& model);
 
-// For config::load() and config::parse(): fills in settings that the family decides (model.qk_norm). A name that no
+// For config::load() and config::parse(): fills in settings that the family decides (settle_layers). A name that no
 // family has, or a setting that the family cannot have, is a UserError with its place.
 void settle_family(config::Config& config);
+
+// Fills in qk_norm and qkv_bias, and empties lists of layers that say what the family does anyway.
+void settle_layers(config::Model& model);
+// What a layer has, by model.layer_types and model.rope_layers, or as the family does where these are empty.
+bool has_window(const config::Model& model, std::size_t layer);
+bool has_rope(const config::Model& model, std::size_t layer);
+// sliding_window and layer_types of config.json.
+void write_windows(const config::Model& model, io::Json& json);
 
 // The table of keys, with the families as the choices of model.family.
 std::vector<config::Key> keys_with_families();
 
-// The parts of decoders of LLaMA's kind: their table of parameters, RoPE's constants, and the forward pass with a norm
-// before each branch, which LLaMA and Qwen3 share.
+// The parts of decoders of LLaMA's kind: their table of parameters, RoPE's constants, and two forward passes: with a
+// norm before each branch, as most have it, and with one after each, as OLMo's.
 
 ParameterTable decoder_table(const config::Model& m);
 
 // "rope table", [positions, head_dim]: cos and sin of every position and frequency, stretched as model.rope_scaling
-// says.
+// says. "local rope table" is that of layers with a window, where it is another.
 std::vector<ConstantSpec> rope_table(const config::Model& m, std::int64_t positions);
 
 // A forward pass is embed_tokens, layers, final_norm. The branch is the value that is not yet added to the residual
@@ -135,5 +155,8 @@ class DecoderLayer {
 // h = h + attention(norm(h));  h = h + mlp(norm(h));  and a last norm.
 ForwardValues pre_norm_forward(program::Builder& b, const config::Model& m, const NamedValues& values,
                                const program::BatchValues& in);
+// h = h + norm(attention(h));  h = h + norm(mlp(h));  and a last norm. A branch reads the residual stream itself.
+ForwardValues post_norm_forward(program::Builder& b, const config::Model& m, const NamedValues& values,
+                                const program::BatchValues& in);
 
 }  // namespace redline::model

@@ -221,7 +221,7 @@ void Fp8Values::append_update(program::Builder& b, const LoweredModel& m, ValueI
     b.move_scales({m.at(kFp8GradientScales), m.at(kFp8GradientAmax), result, kE5m2.largest / kGradientHeadroom},
                   "scales of gradients");
   }
-  for (const auto& [scale, weight] : linears_.bounds) b.bound_scale({weight, scale});
+  for (const auto& [scale, norm] : linears_.bounds) b.bound_scale({norm.weight, scale, norm.one_plus});
   for (const auto& [weight, l] : linears_.by_weight)
     if (l.weight_rows.present() || l.weight_columns.present())
       b.quantize_weight({weight, l.weight_rows, l.weight_columns, l.weight_scale});
@@ -248,9 +248,10 @@ struct Counted {
 std::vector<Fp8Seen> Engine::watched_micro_step(bool first, bool last) {
   std::vector<std::pair<ValueId, ValueId>> looked_at;  // copy and scale
   const auto look = [&](ValueId copy, ValueId scale) {
-    executor_->count(copy);
+    executor_->count(copy, lowered_.fp8_counts, std::ssize(looked_at));
     looked_at.emplace_back(copy, scale);
   };
+  if (lowered_.fp8_counts.present()) executor_->clear(lowered_.fp8_counts);
   for (const Fp8Tensor& t : lowered_.fp8)
     if (t.copy.present()) look(t.copy, t.scale);
   micro_step(first, last, nullptr, [&](const program::Node& node) {
@@ -258,8 +259,12 @@ std::vector<Fp8Seen> Engine::watched_micro_step(bool first, bool last) {
   });
 
   std::map<ValueId, Counted> by_scale;
-  const std::vector<ops::Fp8Count> counts = executor_->counted();
-  for (std::size_t i = 0; i < counts.size(); ++i) {
+  std::vector<ops::Fp8Count> counts;
+  if (lowered_.fp8_counts.present()) {
+    counts.resize(static_cast<std::size_t>(lowered_.set.at(lowered_.fp8_counts).bytes()) / sizeof(ops::Fp8Count));
+    executor_->read(lowered_.fp8_counts, counts);
+  }
+  for (std::size_t i = 0; i < looked_at.size(); ++i) {
     const auto [copy, scale] = looked_at[i];
     Counted& of = by_scale[scale];
     of.count.add(counts[i]);

@@ -144,11 +144,14 @@ std::span<const float> Decoding::step(std::span<const std::int32_t> tokens) {
 double Decoding::step_bytes(double cached_tokens) const {
   double bytes = 0;
   for (const program::Node& node : engine_.programs().find(kDecode).nodes) bytes += node.cost.bytes;
-  double caches = 0;
-  for (const program::LayerCache& layer : engine_.lowered().decode.next.caches)
-    caches +=
-        static_cast<double>(engine_.programs().at(layer.keys).bytes() + engine_.programs().at(layer.values).bytes());
-  return bytes - caches + caches * cached_tokens / static_cast<double>(shape_.slots * shape_.positions);
+  // A cache is counted whole there; a ring is full before the others are.
+  const auto slots = static_cast<double>(shape_.slots);
+  for (const program::LayerCache& layer : engine_.lowered().decode.next.caches) {
+    const program::Value &keys = engine_.programs().at(layer.keys), &values = engine_.programs().at(layer.values);
+    const double filled = std::min(1.0, cached_tokens / (slots * static_cast<double>(keys.shape[2])));
+    bytes -= (1 - filled) * static_cast<double>(keys.bytes() + values.bytes());
+  }
+  return bytes;
 }
 
 namespace {

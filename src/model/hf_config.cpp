@@ -5,11 +5,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <mutex>
-#include <set>
+#include <cmath>
 
 #include "base/error.h"
-#include "base/log.h"
 #include "base/words.h"
 #include "config/keys.h"
 #include "data/from_config.h"
@@ -25,17 +23,26 @@ bool has(const io::Json& json, const char* key) {
 }
 
 // The places of a config.json that speak of rope. Since transformers 5 all of it stands in rope_parameters; before,
-// theta stood at the top and scaling in rope_scaling.
+// theta stood at the top and scaling in rope_scaling. Families whose layers have two tables have an object for each
+// kind in rope_parameters, and all places speak of the layers without a window.
 struct RopePlaces {
   struct Place {
     const char* name;
     const io::Json& values;
   };
   Place top, scaling, parameters;
+  bool by_kind = false;
 
-  // transformers takes rope_scaling where both are there, and all of it.
-  const io::Json& counting() const { return scaling.values.empty() ? parameters.values : scaling.values; }
+  // transformers takes rope_scaling where both are there, and all of it; by kind it adds it to the other.
+  io::Json counting() const {
+    if (scaling.values.empty()) return parameters.values;
+    io::Json all = by_kind ? parameters.values : io::Json::object();
+    all.update(scaling.values);
+    return all;
+  }
 };
+
+constexpr const char* kOriginalLength = "original_max_position_embeddings";
 
 // What is said twice must be said alike: nobody knows which of two was trained with.
 void refuse_rope_contradictions(const RopePlaces& in, const std::string& file) {
@@ -46,10 +53,10 @@ void refuse_rope_contradictions(const RopePlaces& in, const std::string& file) {
         fail_user("{}: {} is {} in {} and {} in {}; leave in only the one that the weights were trained with", file,
                   what, all[0].second, all[0].first, value, where);
   };
-  for (const char* key : {"rope_theta", "factor", "low_freq_factor", "high_freq_factor",
-                          "original_max_position_embeddings", "partial_rotary_factor"}) {
+  for (const char* key : {"rope_theta", "factor", "low_freq_factor", "high_freq_factor", kOriginalLength, "beta_fast",
+                          "beta_slow", "attention_factor", "partial_rotary_factor"}) {
     const std::string_view name = key;
-    const bool also_at_top = name == "rope_theta" || name == "partial_rotary_factor";
+    const bool also_at_top = name == "rope_theta" || name == "partial_rotary_factor" || name == kOriginalLength;
     std::vector<Said> all;
     for (const RopePlaces::Place* place : {&in.top, &in.scaling, &in.parameters})
       if ((place != &in.top || also_at_top) && has(place->values, key))
@@ -63,135 +70,312 @@ void refuse_rope_contradictions(const RopePlaces& in, const std::string& file) {
         types.emplace_back(fmt::format("{}.{}", place->name, key),
                            io::in_quotes(io::string_at(place->values, key, file)));
   if (!types.empty()) require_one("the rope type", types);
-  if (!in.scaling.values.empty() && has(in.parameters.values, "rope_theta") && !has(in.scaling.values, "rope_theta") &&
-      !has(in.top.values, "rope_theta"))
+  if (!in.by_kind && !in.scaling.values.empty() && has(in.parameters.values, "rope_theta") &&
+      !has(in.scaling.values, "rope_theta") && !has(in.top.values, "rope_theta"))
     fail_user(
         "{}: rope_parameters has a rope_theta, but transformers passes over it beside a rope_scaling, which has none; "
         "leave one of the two out",
         file);
 }
 
-void read_rope(const io::Json& json, const std::string& file, config::Model& m) {
-  static const io::Json kNone = io::Json::object();
-  const auto object = [&](const char* key) -> const io::Json& {
-    if (!has(json, key)) return kNone;
-    if (!json[key].is_object()) fail_user("{}: {} is not an object", file, key);
-    return json[key];
+std::string rope_type(const io::Json& rope, const std::string& file) {
+  for (const char* key : {"rope_type", "type"})
+    if (has(rope, key)) return io::string_at(rope, key, file);
+  return "default";
+}
+
+// Keys of the objects that speak of rope; any other may change what it does.
+constexpr std::string_view kRopeKeys[] = {"rope_theta",
+                                          "rope_type",
+                                          "type",
+                                          "factor",
+                                          "low_freq_factor",
+                                          "high_freq_factor",
+                                          kOriginalLength,
+                                          "beta_fast",
+                                          "beta_slow",
+                                          "attention_factor",
+                                          "mscale",
+                                          "mscale_all_dim",
+                                          "truncate",
+                                          "partial_rotary_factor"};
+
+// yarn's keys. Where the file has no attention_factor it follows from mscale and mscale_all_dim, or from the factor.
+void read_yarn(const io::Json& rope, const std::string& file, config::Model& m) {
+  const auto optional = [&](const char* key, double otherwise) {
+    const double value = has(rope, key) ? io::number_at(rope, key, file) : 0;
+    if (value < 0) fail_user("{}: {} of the rope parameters is {}; it must not be below 0", file, key, value);
+    return value == 0 ? otherwise : value;  // 0 is none, as in transformers
   };
-  const RopePlaces places{{"config.json itself", json},
-                          {"rope_scaling", object("rope_scaling")},
-                          {"rope_parameters", object("rope_parameters")}};
-  for (const io::Json* values : {&places.scaling.values, &places.parameters.values})
-    for (const auto& [key, value] : values->items())
+  m.rope_beta_fast = optional("beta_fast", 32);
+  m.rope_beta_slow = optional("beta_slow", 1);
+  if (!(m.rope_beta_fast > m.rope_beta_slow))
+    fail_user("{}: the rope parameters must have beta_fast ({}) above beta_slow ({})", file, m.rope_beta_fast,
+              m.rope_beta_slow);
+  if (has(rope, "attention_factor") && io::number_at(rope, "attention_factor", file) == 0)
+    fail_user("{}: attention_factor of the rope parameters is 0; leave it out, or set it above 0", file);
+  m.rope_attention_factor = optional("attention_factor", 0);
+  const double mscale = optional("mscale", 0), all_dim = optional("mscale_all_dim", 0);
+  if (m.rope_attention_factor == 0 && mscale > 0 && all_dim > 0) {
+    const auto of = [&](double scale) { return 0.1 * scale * std::log(m.rope_factor) + 1; };
+    m.rope_attention_factor = of(mscale) / of(all_dim);
+  }
+  if (!io::boolean_or(rope, "truncate", true, file))
+    fail_user(
+        "{}: truncate of the rope parameters is false, which is not supported; redline cuts yarn's range to whole "
+        "pairs",
+        file);
+}
+
+void read_rope(const io::Json& json, const Family& family, const std::string& file, config::Model& m) {
+  static const io::Json kNone = io::Json::object();
+  const auto object = [&](const io::Json& in, const char* key) -> const io::Json& {
+    if (!has(in, key)) return kNone;
+    if (!in[key].is_object()) fail_user("{}: {} is not an object", file, key);
+    return in[key];
+  };
+  const bool by_kind = family.decoder.local_rope;
+  const io::Json &scaling = object(json, "rope_scaling"), &parameters = object(json, "rope_parameters");
+  const std::string full_kind(kFullAttention), sliding_kind(kSlidingAttention);
+  const io::Json &full = by_kind ? object(parameters, full_kind.c_str()) : parameters,
+                 &sliding = by_kind ? object(parameters, sliding_kind.c_str()) : kNone;
+  if (by_kind && !parameters.empty() && full.empty() && sliding.empty())
+    fail_user("{}: rope_parameters of a {} must have {} and {}, an object each", file, family.hf_architecture,
+              kFullAttention, kSlidingAttention);
+  for (const io::Json* values : {&scaling, &full, &sliding})
+    for (const auto& [key, value] : values->items()) {
       if (value.is_object())
-        fail_user("{}: rope parameters that differ between layers ({}) are not supported", file, io::in_quotes(key));
+        fail_user("{}: rope parameters that differ between layers ({}) are not supported for {}", file,
+                  io::in_quotes(key), family.hf_architecture);
+      if (!value.is_null() && std::ranges::find(kRopeKeys, key) == std::end(kRopeKeys))
+        fail_user("{}: the rope parameters have {}, which redline does not know", file, io::in_quotes(key));
+    }
+  const RopePlaces places{{"config.json itself", json},
+                          {"rope_scaling", scaling},
+                          {by_kind ? "rope_parameters.full_attention" : "rope_parameters", full},
+                          by_kind};
   refuse_rope_contradictions(places, file);
-  const io::Json& rope = places.counting();
+  const io::Json rope = places.counting();
+  m.rope_theta = family.hf_defaults.rope_theta;
   for (const io::Json* values : {&rope, &json})
     if (has(*values, "rope_theta")) m.rope_theta = io::number_at(*values, "rope_theta", file);
   if (!(m.rope_theta > 0)) fail_user("{}: rope_theta is {}; it must be above 0", file, m.rope_theta);
 
-  std::string type = "default";
-  for (const char* key : {"rope_type", "type"})
-    if (has(rope, key)) {
-      type = io::string_at(rope, key, file);
-      break;
-    }
+  const std::string type = rope_type(rope, file);
   const auto factor = [&](const char* key, double least) {
     const double value = io::number_at(rope, key, file);
     if (!(value >= least))
       fail_user("{}: {} of the rope parameters is {}; it must be at least {}", file, key, value, least);
     return value;
   };
-  if (type == "llama3" || type == "linear") {
-    m.rope_scaling = type;
-    m.rope_factor = factor("factor", 1);
-  } else if (type != "default") {
-    fail_user("{}: rope type {} is not supported; redline knows default, linear and llama3", file, io::in_quotes(type));
+  if (type == "llama3" || type == "yarn") {
+    const io::Json& place = has(rope, kOriginalLength) ? rope : json;
+    m.rope_original_len = has(place, kOriginalLength) || type == "llama3" ? io::integer_at(place, kOriginalLength, file)
+                                                                          : m.max_positions;
+    if (m.rope_original_len < 1)
+      fail_user("{}: {} of the rope parameters is {}; it must be positive", file, kOriginalLength, m.rope_original_len);
   }
+  if (type == "llama3" || type == "linear" || type == "yarn") {
+    m.rope_scaling = type;
+    if (type == "yarn" && rope.contains("factor") && rope["factor"].is_null())  // transformers' way out
+      m.rope_factor = std::max(1.0, static_cast<double>(m.max_positions) / static_cast<double>(m.rope_original_len));
+    else
+      m.rope_factor = factor("factor", 1);
+  } else if (type != "default") {
+    fail_user("{}: rope type {} is not supported; redline knows default, linear, llama3 and yarn", file,
+              io::in_quotes(type));
+  }
+  if (type == "yarn") read_yarn(rope, file, m);
   if (type == "llama3") {
     m.rope_low_freq_factor = factor("low_freq_factor", 1e-6);
     m.rope_high_freq_factor = factor("high_freq_factor", 1e-6);
-    m.rope_original_len = io::integer_at(rope, "original_max_position_embeddings", file);
-    if (m.rope_original_len < 1 || !(m.rope_high_freq_factor > m.rope_low_freq_factor))
-      fail_user(
-          "{}: the rope parameters must have high_freq_factor above low_freq_factor and a positive "
-          "original_max_position_embeddings",
-          file);
+    if (!(m.rope_high_freq_factor > m.rope_low_freq_factor))
+      fail_user("{}: the rope parameters must have high_freq_factor above low_freq_factor", file);
   }
-  for (const io::Json* place : {&rope, &json})
+  for (const io::Json* place : {&rope, &sliding, &json})
     if (has(*place, "partial_rotary_factor") && io::number_at(*place, "partial_rotary_factor", file) != 1.0)
       fail_user("{}: partial_rotary_factor is not supported; redline turns whole heads", file);
+  if (!by_kind) return;
+  if (rope_type(sliding, file) != "default")
+    fail_user(
+        "{}: the rope type of sliding_attention is {}, which is not supported; redline stretches that of "
+        "full_attention alone",
+        file, io::in_quotes(rope_type(sliding, file)));
+  const auto local = [&](const io::Json& in, const char* key) {
+    return has(in, key) ? io::number_at(in, key, file) : 0;
+  };
+  const double old = local(json, "rope_local_base_freq"), theta = local(sliding, "rope_theta");
+  if (old != 0 && theta != 0 && old != theta)
+    fail_user(
+        "{}: rope_local_base_freq is {}, and rope_theta of sliding_attention is {}; leave in only the one that the "
+        "weights were trained with",
+        file, old, theta);
+  m.rope_local_theta = theta != 0 ? theta : old != 0 ? old : family.hf_defaults.rope_local_theta;
+  if (m.rope_local_theta < 0)
+    fail_user("{}: the base of sliding_attention is {}; it must be above 0", file, m.rope_local_theta);
+  if (m.rope_local_theta == m.rope_theta) m.rope_local_theta = 0;
 }
 
+// Keys that change nothing of what a model computes: other programs' notes, settings of generation and of transformers
+// itself, dropouts (model.dropout is ours), and what is read elsewhere. A key that is in no list and says something may
+// change the model, and is refused.
+constexpr std::string_view kHarmless[] = {"architectures",
+                                          "attention_dropout",
+                                          "attn_implementation",
+                                          "auto_map",
+                                          "bos_token_id",
+                                          "cache_implementation",
+                                          "chunk_size_feed_forward",
+                                          "decoder_start_token_id",
+                                          "dtype",
+                                          "embd_pdrop",
+                                          "embedding_dropout",
+                                          "eos_token_id",
+                                          "finetuning_task",
+                                          "gradient_checkpointing",
+                                          "hidden_dropout",
+                                          "id2label",
+                                          "initializer_range",
+                                          "is_decoder",
+                                          "is_llama_config",
+                                          "is_encoder_decoder",
+                                          "label2id",
+                                          "language",
+                                          "license",
+                                          "max_length",
+                                          "min_length",
+                                          "model_max_length",
+                                          "model_type",
+                                          "name_or_path",
+                                          "pad_token",
+                                          "prefix",
+                                          "problem_type",
+                                          "resid_pdrop",
+                                          "return_dict",
+                                          "sep_token_id",
+                                          "task_specific_params",
+                                          "tokenizer_class",
+                                          "torch_dtype",
+                                          "torchscript",
+                                          "transformers_version",
+                                          "transformers.js_config",
+                                          "unsloth_fixed",
+                                          "unsloth_version",
+                                          "use_bfloat16",
+                                          "use_cache",
+                                          "do_sample",
+                                          "temperature",
+                                          "top_k",
+                                          "top_p",
+                                          "num_beams",
+                                          "repetition_penalty",
+                                          "pruned_heads",
+                                          "tie_encoder_decoder",
+                                          "output_attentions",
+                                          "output_hidden_states"};
+// Keys that are read for every family.
+constexpr std::string_view kRead[] = {"attention_bias",
+                                      "head_dim",
+                                      "hidden_act",
+                                      "hidden_size",
+                                      "intermediate_size",
+                                      "layer_types",
+                                      "max_position_embeddings",
+                                      "num_attention_heads",
+                                      "num_hidden_layers",
+                                      "num_key_value_heads",
+                                      "pad_token_id",
+                                      "rms_norm_eps",
+                                      "rope_parameters",
+                                      "rope_scaling",
+                                      "rope_theta",
+                                      "sliding_window",
+                                      "tie_word_embeddings",
+                                      "vocab_size",
+                                      "partial_rotary_factor",
+                                      kOriginalLength};
+
 // Refuses settings that would make another model of the same weights.
-void refuse_unsupported(const io::Json& json, const config::Model& m, const std::string& file) {
-  if (io::boolean_or(json, "attention_bias", false, file))
-    fail_user("{}: attention_bias is not supported; redline's linears have no bias", file);
-  if (has(json, "hidden_act") && io::string_at(json, "hidden_act", file) != "silu")
-    fail_user("{}: hidden_act {} is not supported; redline knows silu", file,
-              io::in_quotes(io::string_at(json, "hidden_act", file)));
+void refuse_unsupported(const io::Json& json, const Family& family, const std::string& file) {
+  for (const char* key : {"attention_bias", "mlp_bias"})
+    if (io::boolean_or(json, key, false, file))
+      fail_user(
+          "{}: {} is not supported; of redline's linears only those of queries, keys and values may have a bias, "
+          "in Qwen2",
+          file, key);
+  const bool silu = family.decoder.gate == ops::Gate::silu;
+  if (silu && has(json, "hidden_act") && io::string_at(json, "hidden_act", file) != "silu")
+    fail_user("{}: hidden_act {} is not supported; redline knows silu for {}", file,
+              io::in_quotes(io::string_at(json, "hidden_act", file)), family.hf_architecture);
   if (has(json, "quantization_config"))
     fail_user("{}: quantization_config: quantized weights are not supported; use the model in bf16, f16 or f32", file);
+  const auto among = [](std::span<const std::string_view> keys, std::string_view key) {
+    return std::ranges::find(keys, key) != keys.end();
+  };
+  for (const auto& [key, value] : json.items()) {
+    const bool off = value.is_null() || value == false;
+    if (off || key.starts_with('_') || among(kHarmless, key) || among(kRead, key) || among(family.hf_keys, key))
+      continue;
+    fail_user(
+        "{}: redline does not know {}, which is {}: with it {} may compute something else; leave the key out if "
+        "it changes nothing",
+        file, io::in_quotes(key), value.is_structured() ? value.type_name() : value.dump(), family.hf_architecture);
+  }
+}
+
+// sliding_window and layer_types. Which layers have the window where layer_types is silent, families say (read_hf).
+void read_windows(const io::Json& json, const Family& family, const std::string& file, config::Model& m) {
+  const HfDefaults& defaults = family.hf_defaults;
+  const WindowedLayers windows = family.decoder.windows;
+  m.window = json.contains("sliding_window") ? 0 : defaults.window;
+  if (has(json, "sliding_window")) m.window = io::integer_at(json, "sliding_window", file);
+  if (has(json, "sliding_window") && m.window < 1)
+    fail_user("{}: sliding_window is {}; it must be positive, or null", file, m.window);
+  if (defaults.window_switch && !io::boolean_or(json, "use_sliding_window", false, file)) m.window = 0;
+  if (windows == WindowedLayers::none && m.window > 0)
+    fail_user("{}: sliding_window is {}, which is not supported for {}; redline attends to the whole document there",
+              file, m.window, family.hf_architecture);
   if (!has(json, "layer_types")) return;
   if (!json["layer_types"].is_array()) fail_user("{}: layer_types is not a list", file);
   if (json["layer_types"].size() != static_cast<std::size_t>(m.layers))
     fail_user("{}: layer_types names {}, and num_hidden_layers is {}; mend the one that is wrong", file,
               counted(json["layer_types"].size(), "layer"), m.layers);
-  for (const io::Json& type : json["layer_types"])
-    if (type != "full_attention")
-      fail_user("{}: layer_types holds {}, which is not supported; redline attends to the whole document in each layer",
-                file, type.is_string() ? io::in_quotes(type.get<std::string>()) : type.type_name());
-}
-
-// A family, and the name under which transformers knows it: its own, or an alias.
-struct HfKind {
-  const Family* family = nullptr;
-  const HfAlias* alias = nullptr;
-
-  std::string_view architecture() const { return alias ? alias->architecture : family->hf_architecture; }
-  std::string_view model_type() const { return alias ? alias->model_type : family->hf_model_type; }
-  const HfDefaults& defaults() const { return alias ? alias->defaults : family->hf_defaults; }
-};
-
-std::vector<HfKind> known_kinds() {
-  std::vector<HfKind> all;
-  for (const Family* family : families()) {
-    all.push_back({family, nullptr});
-    for (const HfAlias& alias : family->hf_aliases) all.push_back({family, &alias});
+  for (const io::Json& type : json["layer_types"]) {
+    const std::string name = type.is_string() ? type.get<std::string>() : type.type_name();
+    const bool sliding = name == kSlidingAttention;
+    if ((!sliding && name != kFullAttention) || (sliding && windows == WindowedLayers::none))
+      fail_user("{}: layer_types holds {}, which is not supported for {}", file, io::in_quotes(name),
+                family.hf_architecture);
+    if (sliding && m.window == 0)
+      fail_user(
+          "{}: layer_types holds \"sliding_attention\", but {}; mend the one that is wrong", file,
+          defaults.window_switch ? "use_sliding_window is false or sliding_window null" : "sliding_window is null");
+    if (!sliding && m.window > 0 && windows == WindowedLayers::every_layer)
+      fail_user("{}: layer_types holds \"full_attention\", which is not supported for {} beside a sliding_window", file,
+                family.hf_architecture);
+    m.layer_types.push_back(name);
   }
-  return all;
 }
 
-HfKind kind_of(const io::Json& json, const std::string& file) {
+const Family& kind_of(const io::Json& json, const std::string& file) {
   std::string architecture;
   if (const auto it = json.find("architectures");
       it != json.end() && it->is_array() && !it->empty() && (*it)[0].is_string())
     architecture = (*it)[0].get<std::string>();
   const std::string type = has(json, "model_type") ? io::string_at(json, "model_type", file) : "";
-  const std::vector<HfKind> known = known_kinds();
-  const auto found = std::ranges::find_if(known, [&](const HfKind& kind) {
-    return architecture.empty() ? type == kind.model_type() : architecture == kind.architecture();
+  const auto found = std::ranges::find_if(families(), [&](const Family* f) {
+    return architecture.empty() ? type == f->hf_model_type : architecture == f->hf_architecture;
   });
-  if (found == known.end()) {
+  if (found == families().end()) {
     std::vector<std::string_view> names;
-    for (const HfKind& kind : known) names.push_back(kind.architecture());
+    for (const Family* f : families()) names.push_back(f->hf_architecture);
     fail_user("{}: architecture {} is not supported; redline knows {}", file,
               io::in_quotes(architecture.empty() ? type : architecture), fmt::join(names, ", "));
   }
-  if (!type.empty() && type != found->model_type())
+  if (!type.empty() && type != (*found)->hf_model_type)
     fail_user("{}: model_type is {}, but architectures names {}, whose type is {}; mend the one that is wrong", file,
-              io::in_quotes(type), architecture, io::in_quotes(found->model_type()));
-  return *found;
-}
-
-// Once for each file: a search reads one a hundred times.
-void say_alias(const HfKind& kind, const std::string& file) {
-  static std::mutex mutex;
-  static std::set<std::string> said;
-  const std::lock_guard lock(mutex);
-  if (kind.alias && said.insert(file).second)
-    log::note("{}: {} is read as {}: {}", file, kind.architecture(), kind.family->hf_architecture, kind.alias->why);
+              io::in_quotes(type), architecture, io::in_quotes((*found)->hf_model_type));
+  return **found;
 }
 
 }  // namespace
@@ -201,13 +385,11 @@ config::Model read_hf_config(FileSystem& files, const Path& path) {
   const std::string file = path.string();
   if (!json.is_object()) fail_user("{}: not a JSON object", file);
 
-  const HfKind kind = kind_of(json, file);
-  const Family* family = kind.family;
-  const HfDefaults& defaults = kind.defaults();
+  const Family& family = kind_of(json, file);
+  const HfDefaults& defaults = family.hf_defaults;
 
   config::Model m;
-  m.family = family->name;
-  m.qk_norm = family->decoder.qk_norm.has_value();
+  m.family = family.name;
   m.layers = io::integer_at(json, "num_hidden_layers", file);
   m.hidden = io::integer_at(json, "hidden_size", file);
   m.heads = io::integer_at(json, "num_attention_heads", file);
@@ -238,7 +420,7 @@ config::Model read_hf_config(FileSystem& files, const Path& path) {
     m.pad_token = defaults.pad_token;
   if (m.pad_token < -1 || m.pad_token >= m.vocab)
     fail_user("{}: pad_token_id is {}, and there are {} tokens", file, m.pad_token, m.vocab);
-  m.tied = io::boolean_or(json, "tie_word_embeddings", false, file);
+  m.tied = io::boolean_or(json, "tie_word_embeddings", defaults.tied, file);
   m.norm_eps = has(json, "rms_norm_eps") ? io::number_at(json, "rms_norm_eps", file) : defaults.norm_eps;
   if (has(json, "initializer_range")) m.init_std = io::number_at(json, "initializer_range", file);
   m.max_positions =
@@ -247,13 +429,17 @@ config::Model read_hf_config(FileSystem& files, const Path& path) {
     fail_user("{}: max_position_embeddings is {}; it must be from 1 to 2^30", file, m.max_positions);
   for (const auto& [key, value] : {std::pair{"rms_norm_eps", m.norm_eps}, {"initializer_range", m.init_std}})
     if (!(value > 0)) fail_user("{}: {} is {}; it must be above 0", file, key, value);
-  refuse_unsupported(json, m, file);
-  read_rope(json, file, m);
-  if (family->check_hf) family->check_hf(json, file);
-  if (kind.alias && kind.alias->check) kind.alias->check(json, file);
+  refuse_unsupported(json, family, file);
+  read_windows(json, family, file, m);
+  read_rope(json, family, file, m);
   if (m.head_dim < 2 || m.head_dim % 2 || m.head_dim > config::kMaxHeadDim)
     fail_user("{}: head_dim is {}; it must be even, from 2 to {}", file, m.head_dim, config::kMaxHeadDim);
-  say_alias(kind, file);
+  if (family.read_hf) family.read_hf(json, file, m);
+  bool window = false;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(m.layers); ++i) window = window || has_window(m, i);
+  if (!window) m.window = 0;
+  if (m.window == 0) m.layer_types.clear(), m.rope_local_theta = 0;
+  settle_layers(m);
   return m;
 }
 
@@ -266,6 +452,18 @@ std::string_view hf_name_of(DType dtype) {
   }
 }
 
+// Where no layer has the window, transformers still wants a number for families without a switch.
+void write_windows(const config::Model& m, io::Json& json) {
+  const HfDefaults& defaults = family_of(m).hf_defaults;
+  io::Json types = io::Json::array();
+  for (std::size_t i = 0; i < static_cast<std::size_t>(m.layers); ++i)
+    types.push_back(has_window(m, i) ? kSlidingAttention : kFullAttention);
+  json["layer_types"] = types;
+  json["sliding_window"] = m.window > 0             ? io::Json(m.window)
+                           : defaults.window_switch ? io::Json(nullptr)
+                                                    : io::Json(defaults.window);
+}
+
 io::Json hf_config(const config::Model& m, const HfDetails& details) {
   const Family& family = family_of(m);
   io::Json rope = io::Json::object();
@@ -273,8 +471,13 @@ io::Json hf_config(const config::Model& m, const HfDetails& details) {
   if (m.rope_scaling == "llama3") {
     rope["high_freq_factor"] = m.rope_high_freq_factor;
     rope["low_freq_factor"] = m.rope_low_freq_factor;
-    rope["original_max_position_embeddings"] = m.rope_original_len;
   }
+  if (m.rope_scaling == "yarn") {
+    rope["beta_fast"] = m.rope_beta_fast;
+    rope["beta_slow"] = m.rope_beta_slow;
+    if (m.rope_attention_factor > 0) rope["attention_factor"] = m.rope_attention_factor;
+  }
+  if (m.rope_scaling == "llama3" || m.rope_scaling == "yarn") rope[kOriginalLength] = m.rope_original_len;
   rope["rope_theta"] = m.rope_theta;
   rope["rope_type"] = m.rope_scaling == "none" ? "default" : m.rope_scaling;
   io::Json json = {{"architectures", {family.hf_architecture}},
@@ -301,6 +504,11 @@ io::Json hf_config(const config::Model& m, const HfDetails& details) {
                    {"torch_dtype", hf_name_of(details.dtype)},
                    {"vocab_size", m.vocab}};
   if (m.rope_scaling != "none") json["rope_scaling"] = rope;  // what transformers 4 reads
+  if (family.decoder.local_rope)
+    json["rope_parameters"] = {
+        {kFullAttention, rope},
+        {kSlidingAttention,
+         {{"rope_theta", m.rope_local_theta > 0 ? m.rope_local_theta : m.rope_theta}, {"rope_type", "default"}}}};
   if (family.write_hf) family.write_hf(m, json);
   return json;
 }
@@ -327,9 +535,11 @@ Says who_says(std::string_view key) {
   return Says::folder;
 }
 
-// 0 heads and an unset norm mean "as follows from the rest".
+// 0 heads, an unset norm and an empty list mean "as follows from the rest".
 bool follows(std::string_view key, const config::Value& value) {
   if (std::holds_alternative<std::monostate>(value)) return true;
+  if (key == "model.layer_types") return std::get<std::vector<std::string>>(value).empty();
+  if (key == "model.rope_layers") return std::get<std::vector<std::int64_t>>(value).empty();
   return (key == "model.kv_heads" || key == "model.head_dim") && value == config::Value(std::int64_t{0});
 }
 

@@ -11,9 +11,8 @@
 
 namespace redline::model {
 
-// An unsupported architecture, rope type, activation, bias, window or quantization is refused by name, and so is a file
-// that contradicts itself. An architecture that computes what one of ours does is read as that one, with a note.
-// max_positions is max_position_embeddings.
+// An unsupported architecture, rope type, activation, bias, window or quantization is refused by name, and so is a key
+// that nobody here knows, and a file that contradicts itself. max_positions is max_position_embeddings.
 config::Model read_hf_config(FileSystem& files, const Path& path);
 
 // The keys of config.json beyond the model itself.

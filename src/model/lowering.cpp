@@ -22,6 +22,11 @@ namespace {
 // of the whole head: with 8192 rows instead of 16384 a step of qwen3-1.8b takes 0.8% longer.
 constexpr std::int64_t kCpuLossChunk = 512, kCudaLossChunk = 16384, kCudaLossElements = 1 << 26;
 
+// Elements of an array that come from the host's memory at a time. 2^23 floats take 0.6 ms over PCIe 5, some sixty
+// times what a node costs to launch, and a step's three pieces of four arrays 400 MB, where activations stand
+// otherwise. A small model has some pieces, too.
+constexpr std::int64_t kLargestPiece = 1 << 23, kPieces = 16;
+
 constexpr std::int64_t kMostIndex = std::numeric_limits<std::int32_t>::max();  // of tokens and of documents
 
 // Products of a card, and those of eight bits anywhere, want rows in sixteens; the last chunk is what is left.
@@ -33,6 +38,7 @@ std::int64_t loss_chunk(const config::Config& c, device::Kind kind) {
 
 program::Recompute recompute_of(std::string_view name) {
   if (name == "mlp") return program::Recompute::mlp;
+  if (name == "rest") return program::Recompute::rest;
   return name == "block" ? program::Recompute::block : program::Recompute::none;
 }
 
@@ -73,7 +79,9 @@ LoweringOptions lowering_options(const config::Config& c, device::Kind kind) {
   o.average = c.train.average != "none";
   o.norms = c.log.norms_every > 0;
   o.seed = static_cast<std::uint64_t>(c.train.seed);
-  o.recompute = recompute_of(c.train.recompute);
+  o.placement = c.memory.placement;
+  o.recompute = recompute_of(o.placement.recompute.empty() ? c.train.recompute : o.placement.recompute);
+  o.recompute_layers = o.placement.recompute_layers;
   o.execution.graphs = c.kernels.graphs == "auto";
   o.kind = kind;
   if (c.train.sample_every > 0)
@@ -173,6 +181,35 @@ void norms_after_update(Builder& b, const LoweredModel& m, ValueId before) {
   if (before.present()) b.tensor_sums({weights, before, m.norms.bounds, m.norms.updates}, "update norms");
 }
 
+Shards shards_of(const ParameterTable& table, const FlatLayout& layout, const LoweringOptions& options) {
+  Shards shards{layout.total, options.sharing.ranks};
+  if (options.training && options.optimizer->whole) shards.whole = options.optimizer->whole(table, layout);
+  return shards;
+}
+
+// With several micro-steps only the last one's gradients travel; in fsdp every one's do.
+bool adds_up_last(const LoweringOptions& options) {
+  return options.accumulate && !options.sharing.alone() && options.sharing.mode != dist::Mode::fsdp;
+}
+
+// In zero1 all units' weights are on their way from a program's beginning, one after the other. Those that are needed
+// first go first: in the flat layout the small ones that every layer needs stand last, and the first norm would wait
+// for everything (205 ms of a step of 8 billion parameters on 1024 planned H200s).
+void gather_in_order_of_use(program::Program& program) {
+  std::map<std::int32_t, std::size_t> waits;  // by pair
+  std::vector<std::size_t> starts;
+  for (std::size_t i = 0; i < program.nodes.size(); ++i) {
+    const program::Node& node = program.nodes[i];
+    if (!std::holds_alternative<dist::GatherShards<ValueId>>(node.op)) continue;
+    if (node.when == program::When::wait) waits[node.pair] = i;
+    if (node.when == program::When::start) starts.push_back(i);
+  }
+  std::vector<program::Node> nodes;
+  for (const std::size_t i : starts) nodes.push_back(program.nodes[i]);
+  std::ranges::stable_sort(nodes, {}, [&](const program::Node& node) { return waits.at(node.pair); });
+  for (std::size_t i = 0; i < starts.size(); ++i) program.nodes[starts[i]] = std::move(nodes[i]);
+}
+
 class Lower {
  public:
   Lower(const config::Model& model, const LoweringOptions& options)
@@ -180,13 +217,14 @@ class Lower {
     m_.table = family_.table(model);
     m_.layout = lay_out(m_.table);
     const dist::Sharing& sharing = options.sharing;
-    m_.shards = {m_.layout.total, sharing.ranks};
-    if (options.training && options.optimizer->whole) m_.shards.whole = options.optimizer->whole(m_.table, m_.layout);
+    m_.shards = shards_of(m_.table, m_.layout, options);
     m_.own = m_.shards.part(sharing.rank);
     m_.updated = sharing.mode == dist::Mode::ddp ? m_.layout.whole() : m_.own;
     d_.sharing = sharing;
     d_.shards = m_.shards;
     d_.units = travelling_units(m_.table, m_.layout);
+    if (options.placement.state_on_host() && options.training)
+      m_.piece = std::min((m_.layout.total / kPieces + kCutBlock) / kCutBlock * kCutBlock, kLargestPiece);
   }
 
   LoweredModel lower() {
@@ -202,18 +240,31 @@ class Lower {
     attention_.documents = ops::Documents::packed;
     if (options_.training) update(kUpdate);
     if (options_.training) check();
-    if (m_.at(optim::kAverage).present()) show_average();
+    if (m_.at(optim::kAverage).present()) averages();
+    if (options_.training) results();
     if (options_.logits) logits();
     if (options_.decode.slots > 0) decoding();
     if (m_.at(optim::kWorking).present()) refresh();
     if (!options_.sharing.alone() && options_.sharing.mode == dist::Mode::zero1)
       m_.set.programs.push_back(program::gather_weights(m_.set, std::string(kGather), d_));
-    program::plan_memory(m_.set);
+    if (const auto count = std::ranges::count_if(m_.set.values, is_fp8, &program::Value::dtype); count > 0)
+      m_.fp8_counts =
+          b_.declare("fp8 counts", {count * static_cast<std::int64_t>(sizeof(ops::Fp8Count))}, DType::u8, Role::output);
+    plan();
     if (options_.training && options_.norms) norms();
     return std::move(m_);
   }
 
  private:
+  void plan() {
+    for (program::Program& p : m_.set.programs) program::stream_host_values(m_.set, p);
+    program::plan_memory(m_.set);
+  }
+  ValueId placed(ValueId value, bool on_host) {
+    if (on_host && options_.training) m_.set.at(value).memory = program::Memory::host;
+    return value;
+  }
+
   // A card has a faster way for full rows; a run may meet both kinds of batches. Ranks run the same programs, though
   // one may have full rows where another has none.
   std::span<const ops::Documents> variants() const {
@@ -222,10 +273,7 @@ class Lower {
     return std::span(kAll).first(both ? 2 : 1);
   }
 
-  // With several micro-steps only the last one's gradients travel; in fsdp every one's do.
-  bool has_last() const {
-    return options_.accumulate && !options_.sharing.alone() && options_.sharing.mode != dist::Mode::fsdp;
-  }
+  bool has_last() const { return adds_up_last(options_); }
   bool fsdp() const { return !options_.sharing.alone() && options_.sharing.mode == dist::Mode::fsdp; }
 
   // An array with an element for every one of the parameters' in a range.
@@ -251,12 +299,13 @@ class Lower {
     for (auto first = rows.begin(); first != rows.end();) {
       const auto end = std::find_if(first, rows.end(), [&](const auto& a) { return a.name != first->name; });
       if (end - first == 1) {
-        m_.declare(b_, std::move(*first++), Role::moment);
+        placed(m_.declare(b_, std::move(*first++), Role::moment), options_.placement.moments);
         continue;
       }
       std::int64_t elements = 0, at = 0;
       for (auto row = first; row != end; ++row) elements += row->elements();
-      const ValueId array = b_.declare(first->name, {elements}, first->dtype, Role::moment);
+      const ValueId array =
+          placed(b_.declare(first->name, {elements}, first->dtype, Role::moment), options_.placement.moments);
       for (; first != end; ++first) {
         const std::int64_t bytes = first->elements() * static_cast<std::int64_t>(size_of(first->dtype));
         m_.state_values.push_back(b_.view(array, first->name, {first->elements()}, at));
@@ -280,7 +329,10 @@ class Lower {
   void declare_parameters() {
     // The weights of products: the parameters themselves, or their copies in the type that products take.
     const bool copies = options_.compute != DType::f32;
-    if (copies) declare_range(optim::kParameters, m_.updated, DType::f32, Role::parameter, io::kWeightsFile);
+    if (copies)
+      placed(declare_range(optim::kParameters, m_.updated, DType::f32, Role::parameter, io::kWeightsFile),
+             options_.placement.masters);
+    REDLINE_CHECK(copies || !options_.placement.masters, "products read the parameters, which the host's memory holds");
     d_.weights = copies
                      ? declare_all(optim::kWorking, options_.compute, Role::working, d_.weight_shard)
                      : declare_all(optim::kParameters, DType::f32, Role::parameter, d_.weight_shard, io::kWeightsFile);
@@ -294,7 +346,8 @@ class Lower {
     if (options_.spike > 0) m_.declare(b_, optim::usual_norm_state(), Role::record);
     const Range all = m_.layout.whole();
     if (options_.average)
-      m_.declare(b_, optim::average_state(m_.updated, m_.updated == all ? Range{} : all), Role::average);
+      placed(m_.declare(b_, optim::average_state(m_.updated, m_.updated == all ? Range{} : all), Role::average),
+             options_.placement.averages);
     REDLINE_CHECK((options_.fp8.empty() && !options_.fp8_head) || m_.updated == m_.layout.whole(),
                   "copies of weights in eight bits are made from whole ones");
     fp8_.declare(b_, m_, options_.fp8, options_.fp8_head, parameters);
@@ -314,7 +367,8 @@ class Lower {
                 .longest = batch.seq_len};
     m_.step_state = b_.declare("step state", {sizeof(StepState)}, DType::u8, Role::input);
     m_.update_result = b_.declare("update result", {sizeof(UpdateResult)}, DType::u8, Role::output);
-    m_.check_result = b_.declare("check result", {sizeof(UpdateResult)}, DType::u8, Role::output);
+    m_.check_result =
+        b_.declare("check result", {std::ssize(checked()), sizeof(UpdateResult)}, DType::u8, Role::output);
     m_.losses = b_.declare("losses", {n}, DType::f32, Role::output);
     m_.loss_sum = b_.declare("loss sum", {1}, DType::f64, Role::output);
     b_.set_step_state(m_.step_state);
@@ -328,6 +382,8 @@ class Lower {
     lowering.loss_chunk = options_.loss_chunk;
     lowering.z_loss = static_cast<float>(options_.z_loss);
     lowering.recompute = options_.recompute;
+    lowering.recompute_layers = options_.recompute_layers;
+    lowering.keep_on_host = options_.placement.residuals && lowering.training;
     lowering.kind = options_.kind;
     lowering.products = options_.products;
     lowering.attention = attention_;
@@ -351,6 +407,8 @@ class Lower {
   void end(const program::Collectives& collectives = {}) {
     b_.end();
     program::distribute(m_.set, m_.set.programs.back(), d_, collectives);
+    if (collectives.gather_weights && d_.sharing.mode == dist::Mode::zero1)
+      gather_in_order_of_use(m_.set.programs.back());
   }
 
   enum class Norms { none, without_updates, all };
@@ -366,8 +424,9 @@ class Lower {
                   static_cast<float>(options_.spike)});
     options_.optimizer->update(b_, m_, options_.optim);
     if (m_.at(optim::kAverage).present())
-      b_.average(
-          {m_.view(b_, optim::kParameters, m_.updated), m_.at(optim::kAverage), m_.step_state, m_.update_result});
+      for (const Range& part : m_.pieces(m_.updated))
+        b_.average({m_.view(b_, optim::kParameters, part), m_.view(b_, optim::kAverage, part), m_.step_state,
+                    m_.update_result});
     fp8_.append_update(b_, m_, m_.update_result);
     if (norms != Norms::none) norms_after_update(b_, m_, before);
     end();
@@ -389,7 +448,7 @@ class Lower {
     }
     for (const Norms norms : {Norms::all, Norms::without_updates}) {
       update(kUpdateWithNorms, norms);
-      program::plan_memory(m_.set);
+      plan();
       m_.norms.has_updates = norms == Norms::all;
       if (norms != Norms::all || m_.set.memory.device.total - m_.set.memory.device.persistent <= arena) break;
       std::erase_if(m_.set.programs, [](const program::Program& p) { return p.name == kUpdateWithNorms; });
@@ -398,26 +457,59 @@ class Lower {
 
   // Working copies are made from the average; where there are none, it and the parameters change places. Products of
   // an evaluation take no operands in eight bits.
-  void show_average() {
+  void averages() {
     const bool copies = m_.at(optim::kWorking).present();
-    const auto part = [&](std::string_view array) { return m_.view(b_, array, m_.updated); };
-    for (const std::string_view name : {kShowAverage, kShowWeights}) {
+    for (const std::string_view name : {kStartAverage, kShowAverage, kShowWeights}) {
       begin(name, {});
       b_.at(program::Part::update);
-      if (copies)
-        b_.refresh({part(name == kShowAverage ? optim::kAverage : optim::kParameters), part(optim::kWorking)});
-      else
-        b_.exchange({part(optim::kParameters), part(optim::kAverage)});
+      for (const Range& range : m_.pieces(m_.updated)) {
+        const auto part = [&](std::string_view array) { return m_.view(b_, array, range); };
+        if (name == kStartAverage)
+          b_.refresh({part(optim::kParameters), part(optim::kAverage)});
+        else if (copies)
+          b_.refresh({part(name == kShowAverage ? optim::kAverage : optim::kParameters), part(optim::kWorking)});
+        else
+          b_.exchange({part(optim::kParameters), part(optim::kAverage)});
+      }
       end();
     }
   }
 
-  // Their norm is finite where all of them are.
+  void results() {
+    for (std::size_t i = 0; i < kResults.size(); ++i) {
+      const auto host = [&](ValueId of) {
+        const program::Value value = m_.set.at(of);
+        return b_.declare(value.name + " on the host", value.shape, value.dtype, Role::output, program::Memory::host);
+      };
+      const ValueId loss_sum = host(m_.loss_sum), update = host(m_.update_result);
+      m_.results[i] = {loss_sum, update};
+      begin(kResults[i], {});
+      b_.at(program::Part::update);
+      b_.copy_bytes(m_.loss_sum, loss_sum, "loss");
+      b_.copy_bytes(m_.update_result, update, "update result");
+      end();
+    }
+  }
+
+  // The pieces of the parameters that are looked at one by one; as many on every rank, since ranks add their sums up.
+  std::vector<Range> checked() const {
+    std::size_t most = 0;
+    for (int rank = 0; rank < m_.shards.ranks; ++rank) most = std::max(most, m_.pieces(m_.shards.part(rank)).size());
+    std::vector<Range> parts = m_.pieces(m_.own);
+    parts.resize(most, Range(parts.back()));
+    return parts;
+  }
+
+  // Their norms are finite where all of them are.
   void check() {
     begin(kCheck, {});
     b_.at(program::Part::update);
-    b_.grad_norm({m_.view(b_, optim::kParameters, m_.own), {}, {}, m_.own.begin, m_.layout.total},
-                 {{}, m_.check_result});
+    std::int64_t at = 0;
+    for (const Range& part : checked()) {
+      const ValueId result = b_.view(m_.check_result, "check result", {sizeof(UpdateResult)}, at);
+      at += static_cast<std::int64_t>(sizeof(UpdateResult));
+      b_.grad_norm({m_.view(b_, optim::kParameters, part), {}, {}, part.begin, m_.layout.total}, {{}, result});
+    }
     end();
   }
 
@@ -442,7 +534,10 @@ class Lower {
     };
     std::vector<program::LayerCache> caches;
     for (std::int64_t i = 0; i < model_.layers; ++i) {
-      const Shape extents{shape.slots, model_.kv_heads, shape.positions, model_.head_dim};
+      // Of a layer with a window a ring that holds just what the newest token sees.
+      const std::int64_t positions =
+          has_window(model_, static_cast<std::size_t>(i)) ? std::min(model_.window, shape.positions) : shape.positions;
+      const Shape extents{shape.slots, model_.kv_heads, positions, model_.head_dim};
       const auto cache = [&](const char* what) {
         return b_.declare(fmt::format("layer {}/cached {}", i, what), extents, options_.compute, Role::cache);
       };
@@ -481,7 +576,8 @@ class Lower {
   void refresh() {
     begin(kRefresh, {});
     b_.at(program::Part::update);
-    b_.refresh({m_.view(b_, optim::kParameters, m_.updated), m_.view(b_, optim::kWorking, m_.updated)});
+    for (const Range& part : m_.pieces(m_.updated))
+      b_.refresh({m_.view(b_, optim::kParameters, part), m_.view(b_, optim::kWorking, part)});
     fp8_.append_update(b_, m_, program::kAbsent);
     end();
   }
@@ -498,6 +594,14 @@ class Lower {
 };
 
 }  // namespace
+
+std::vector<Range> LoweredModel::pieces(const Range& range) const {
+  if (piece == 0 || range.elements() <= piece) return {range};
+  std::vector<Range> parts;
+  for (std::int64_t at = range.begin; at < range.end; at = parts.back().end)
+    parts.push_back({at, std::min(range.end, (at / piece + 1) * piece)});
+  return parts;
+}
 
 ValueId LoweredModel::declare(Builder& b, optim::StateArray array, Role role) {
   const ValueId value = b.declare(array.name, {array.elements()}, array.dtype, role);
@@ -529,6 +633,46 @@ ValueId LoweredModel::view(Builder& b, std::string_view array, const Range& rang
 }
 
 LoweredModel lower(const config::Model& model, const LoweringOptions& options) { return Lower(model, options).lower(); }
+
+LargestRanks largest_ranks(const config::Model& model, const LoweringOptions& options) {
+  const ParameterTable table = family_of(model).table(model);
+  const FlatLayout layout = lay_out(table);
+  const Shards shards = shards_of(table, layout, options);
+  const std::int64_t working = options.compute == DType::f32 ? 0 : static_cast<std::int64_t>(size_of(options.compute));
+  const bool fsdp = options.sharing.mode == dist::Mode::fsdp;
+  const std::int64_t each = 4 + (options.average ? 4 : 0) + (fsdp ? 4 + working : 0);  // bytes, beside the moments
+  LargestRanks largest;
+  std::int64_t most_bytes = -1, most_whole = -1;
+  for (int rank = 0; rank < shards.ranks; ++rank) {
+    const Range part = shards.part(rank);
+    std::int64_t bytes = each * part.elements(), whole = 0;
+    if (shards.whole.empty())
+      whole = part.elements();
+    else  // some parameters have more moments than others
+      for (const optim::StateArray& row : options.optimizer->state(table, layout, part, options.optim))
+        bytes += row.elements() * static_cast<std::int64_t>(size_of(row.dtype));
+    for (const Range& range : shards.whole) whole += intersection(range, part).elements();
+    if (bytes > most_bytes) most_bytes = bytes, largest.by_memory = rank;
+    if (whole > most_whole) most_whole = whole, largest.by_update = rank;
+  }
+  return largest;
+}
+
+std::vector<StepProgram> programs_of_step(const LoweringOptions& options, std::int64_t micro_batches) {
+  const bool last = micro_batches > 1 && adds_up_last(options);
+  std::vector<StepProgram> programs = {{kFirst, 1}};
+  if (const std::int64_t between = micro_batches - 1 - (last ? 1 : 0); between > 0)
+    programs.push_back({kAccumulate, between});
+  if (last) programs.push_back({kLast, 1});
+  programs.push_back({kUpdate, 1});
+  return programs;
+}
+
+std::int64_t tuning_bytes(const LoweredModel& lowered, const config::Config& config, device::Kind kind) {
+  constexpr std::string_view kTuned[] = {kFirst, kUpdate};
+  const bool tunes = kind == device::Kind::cuda && config.kernels.tuning != "off" && !config.kernels.deterministic;
+  return tunes ? program::tuning_bytes(lowered.set, kTuned) : 0;
+}
 
 double model_flops(const LoweredModel& lowered, const data::BatchShape& shape, double real_tokens,
                    const program::PairsWithin& pairs) {

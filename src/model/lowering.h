@@ -2,6 +2,7 @@
 // No device and no memory are touched, so anything can be asked of a run before it exists.
 #pragma once
 
+#include <array>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,6 +28,7 @@ inline constexpr std::string_view kLast = "last";  // ranks: the last micro-step
 inline constexpr std::string_view kUpdate = "update";
 inline constexpr std::string_view kUpdateWithNorms = "update with norms";  // the same, and looks at every tensor
 inline constexpr std::string_view kSmallGradient = "small gradient";  // the gradient's norm after the first micro-step
+inline constexpr std::string_view kStartAverage = "start average";    // makes it the weights
 inline constexpr std::string_view kShowAverage = "show average";      // evaluation uses the average of the weights,
 inline constexpr std::string_view kShowWeights = "show weights";      // or the weights again
 inline constexpr std::string_view kGather = "gather";      // ranks: weights from their owners, where each has a part
@@ -34,8 +36,12 @@ inline constexpr std::string_view kCheck = "check";        // whether parameters
 inline constexpr std::string_view kRefresh = "refresh";    // working copies from parameters, where there are any
 inline constexpr std::string_view kEvaluate = "evaluate";  // loss only
 inline constexpr std::string_view kLogits = "logits";      // the whole logits
-inline constexpr std::string_view kPrefill = "prefill";    // a text into the cache, and the logits after it
-inline constexpr std::string_view kDecode = "decode";      // one more token of every slot, and the logits after it
+// Loss and result of a step to the host, where two steps have room at a time.
+inline constexpr std::array<std::string_view, 2> kResults = {"results", "results of the other step"};
+// The saved rows to their copies; and what waits for that (model/state_files.h).
+inline constexpr std::string_view kSnapshot = "snapshot", kAfterSnapshot = "after snapshot";
+inline constexpr std::string_view kPrefill = "prefill";  // a text into the cache, and the logits after it
+inline constexpr std::string_view kDecode = "decode";    // one more token of every slot, and the logits after it
 
 // Room for texts that are being continued (model/generate.h).
 struct DecodeShape {
@@ -65,6 +71,8 @@ struct LoweringOptions {
   std::int64_t loss_chunk = 512;  // rows of logits that exist at a time
   double z_loss = 0;              // train.z_loss
   program::Recompute recompute = program::Recompute::none;
+  std::int64_t recompute_layers = 0;      // of the first layers; 0: of all
+  config::Placement placement = {};       // which arrays lie in the host's memory
   device::Kind kind = device::Kind::cpu;  // whose kernels run the programs
   ops::ProductHow products = {};
   ops::AttentionHow attention = {};   // its documents are the programs' variants
@@ -107,6 +115,11 @@ struct Fp8Tensor {
   program::ValueId copy;   // where it persists
 };
 
+// A step's results in the host's memory.
+struct ResultValues {
+  program::ValueId loss_sum, update;
+};
+
 // The values that a look at the norms of all tensors writes (log.norms_every).
 struct NormValues {
   program::ValueId bounds;                       // [tensors, 2] i64
@@ -129,7 +142,13 @@ struct LoweredModel {
   DecodeValues decode;
   NormValues norms;
   std::vector<Fp8Tensor> fp8;
+  std::int64_t piece = 0;       // elements that a node of the update has at most; 0: all of a range
+  program::ValueId fp8_counts;  // ops::Fp8Count for every value of eight bits; absent: there is none
+  std::array<ResultValues, kResults.size()> results;
+  std::vector<program::ValueId> snapshot;  // by row: its copy, absent where no file has it; empty: no copy was planned
 
+  // A range as nodes have it: whole, or in pieces where arrays come from the host's memory. No piece cuts a block.
+  std::vector<Range> pieces(const Range& range) const;
   // Adds a row and its value.
   program::ValueId declare(program::Builder& b, optim::StateArray array, program::Role role);
   // The first row of that name, and its value. Where there is none: the number of rows, and an absent value.
@@ -140,6 +159,23 @@ struct LoweredModel {
 };
 
 LoweredModel lower(const config::Model& model, const LoweringOptions& options);
+
+// Of the ranks that share a run, without lowering: the one whose part of the state takes most memory, and the one that
+// updates most of what its optimizer needs whole, which takes longest. Where nothing is needed whole they are one.
+struct LargestRanks {
+  int by_memory = 0, by_update = 0;
+};
+LargestRanks largest_ranks(const config::Model& model, const LoweringOptions& options);
+
+// The programs of a step of so many micro-batches, in order, each with how often it runs in a row.
+struct StepProgram {
+  std::string_view name;
+  std::int64_t times = 1;
+};
+std::vector<StepProgram> programs_of_step(const LoweringOptions& options, std::int64_t micro_batches);
+
+// Bytes that products need beside the arena while a run's first step times them.
+std::int64_t tuning_bytes(const LoweredModel& lowered, const config::Config& config, device::Kind kind);
 
 // FLOPs of a micro-step on a batch with that many real tokens and those pairs, as MFU counts them.
 double model_flops(const LoweredModel& lowered, const data::BatchShape& shape, double real_tokens,

@@ -77,7 +77,7 @@ void initialise(const ParameterTable& table, const FlatLayout& layout, std::uint
       piece.resize(static_cast<std::size_t>(std::max<std::int64_t>(count, static_cast<std::int64_t>(piece.size()))));
       const std::span<float> values(piece.data(), static_cast<std::size_t>(count));
       if (p.init != Init::normal) {
-        std::ranges::fill(values, p.init == Init::ones ? 1.0f : 0.0f);
+        std::ranges::fill(values, p.init == Init::ones ? 1.0f : p.init == Init::zeros ? 0.0f : -1.0f);
       } else {
         pool.for_ranges(count, 1 << 16, [&](std::int64_t from, std::int64_t to) {
           const auto part = values.subspan(static_cast<std::size_t>(from), static_cast<std::size_t>(to - from));

@@ -15,7 +15,7 @@
 
 namespace redline::model {
 
-enum class Init : std::uint8_t { normal, ones, zeros };
+enum class Init : std::uint8_t { normal, ones, zeros, minus_ones };
 
 struct HfSlice {
   std::string name;  // "model.layers.3.self_attn.q_proj.weight"
@@ -24,7 +24,7 @@ struct HfSlice {
 
 // What a parameter is in the model.
 enum class ParameterKind : std::uint8_t {
-  vector,     // a norm's weights: small
+  vector,     // a norm's weights, a bias: small
   embedding,  // its rows are looked up
   linear,     // of a layer: [out, in], or several of one shape
   head,       // of the logits; a table without one has a tied head, the embedding

@@ -1,18 +1,22 @@
 // The list of families: adding a model is its file and its entry here.
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "base/error.h"
+#include "base/words.h"
 #include "config/load.h"
 #include "io/json.h"
 #include "model/family.h"
+#include "model/lowering.h"
 
 namespace redline::model {
 
-extern const Family kLlama, kOlmo2, kQwen3;
+extern const Family kGemma3, kLlama, kMistral, kOlmo2, kOlmo3, kQwen2, kQwen3, kSmolLm3;
 
 namespace {
 
-constexpr const Family* kFamilies[] = {&kLlama, &kQwen3, &kOlmo2};
+constexpr const Family* kFamilies[] = {&kLlama, &kQwen3, &kOlmo2, &kQwen2, &kMistral, &kSmolLm3, &kOlmo3, &kGemma3};
 
 // The names of families for which `has` holds.
 template <class Has>
@@ -22,6 +26,9 @@ std::vector<std::string> names_of(const Has& has) {
     if (has(*f)) names.emplace_back(f->name);
   return names;
 }
+
+// Whether a layer is every k-th; 0: none is.
+bool is_every(std::size_t layer, std::int64_t k) { return k > 0 && (static_cast<std::int64_t>(layer) + 1) % k == 0; }
 
 const Family& find(const std::string& name, std::string_view place) {
   for (const Family* f : kFamilies)
@@ -38,15 +45,73 @@ std::span<const Family* const> families() { return kFamilies; }
 
 const Family& family_of(const config::Model& model) { return find(model.family, ""); }
 
+bool has_window(const config::Model& m, std::size_t layer) {
+  if (m.window == 0) return false;
+  if (!m.layer_types.empty()) return m.layer_types.at(layer) == kSlidingAttention;
+  return !is_every(layer, family_of(m).decoder.full_every);
+}
+
+bool has_rope(const config::Model& m, std::size_t layer) {
+  if (!m.rope_layers.empty()) return m.rope_layers.at(layer) != 0;
+  return !is_every(layer, family_of(m).decoder.no_rope_every);
+}
+
+void settle_layers(config::Model& m) {
+  const DecoderDescription& d = family_of(m).decoder;
+  m.qk_norm = d.qk_norm.has_value();
+  m.qkv_bias = d.qkv_bias;
+  const auto says = [&](bool (*of)(const config::Model&, std::size_t), config::Model as_family) {
+    for (std::size_t i = 0; i < static_cast<std::size_t>(m.layers); ++i)
+      if (of(m, i) != of(as_family, i)) return true;
+    return false;
+  };
+  config::Model silent = m;
+  silent.layer_types.clear();
+  silent.rope_layers.clear();
+  if (!says(has_window, silent)) m.layer_types.clear();
+  if (!says(has_rope, silent)) m.rope_layers.clear();
+}
+
 void settle_family(config::Config& config) {
   config::Model& m = config.model;
   const Family& family = find(m.family, config.origins.prefix({"model.family"}));
-  const bool norm = family.decoder.qk_norm.has_value();
-  if (m.qk_norm.value_or(norm) != norm)
-    fail_user("{}model.qk_norm must be {} for model.family \"{}\"; it is {} for {}",
-              config.origins.prefix({"model.qk_norm", "model.family"}), norm, m.family, !norm,
-              fmt::join(names_of([&](const Family& f) { return f.decoder.qk_norm.has_value() != norm; }), ", "));
-  m.qk_norm = norm;
+  // What a family decides may be written, but not otherwise.
+  const auto require_own = [&](std::string_view key, std::optional<bool> written, bool (*of)(const Family&)) {
+    const bool own = of(family);
+    if (written.value_or(own) != own)
+      fail_user("{}{} must be {} for model.family \"{}\"; it is {} for {}",
+                config.origins.prefix({key, "model.family"}), key, own, m.family, !own,
+                fmt::join(names_of([&](const Family& f) { return of(f) != own; }), ", "));
+  };
+  require_own("model.qk_norm", m.qk_norm, [](const Family& f) { return f.decoder.qk_norm.has_value(); });
+  require_own("model.qkv_bias", m.qkv_bias, [](const Family& f) { return f.decoder.qkv_bias; });
+  // What only some families have.
+  const auto require_can = [&](std::string_view key, bool written, bool (*can)(const Family&)) {
+    if (written && !can(family))
+      fail_user("{}{} is not for model.family \"{}\", which has no such part; {} have it",
+                config.origins.prefix({key, "model.family"}), key, m.family, fmt::join(names_of(can), ", "));
+  };
+  require_can("model.window", m.window > 0, [](const Family& f) { return f.decoder.windows != WindowedLayers::none; });
+  require_can("model.layer_types", !m.layer_types.empty(),
+              [](const Family& f) { return f.decoder.windows == WindowedLayers::by_layer; });
+  require_can("model.rope_layers", !m.rope_layers.empty(), [](const Family& f) { return f.decoder.no_rope_every > 0; });
+  require_can("model.rope_local_theta", m.rope_local_theta > 0, [](const Family& f) { return f.decoder.local_rope; });
+  require_can("model.query_pre_attn_scalar", m.query_pre_attn_scalar > 0,
+              [](const Family& f) { return f.decoder.query_scalar; });
+  const auto require_each = [&](std::string_view key, std::size_t entries) {
+    if (entries != 0 && entries != static_cast<std::size_t>(m.layers))
+      fail_user("{}{} has {} of them, and model.layers is {}; it needs one for each layer",
+                config.origins.prefix({key, "model.layers"}), key, entries, m.layers);
+  };
+  require_each("model.layer_types", m.layer_types.size());
+  require_each("model.rope_layers", m.rope_layers.size());
+  const bool sliding = std::ranges::find(m.layer_types, kSlidingAttention) != m.layer_types.end();
+  if (!m.layer_types.empty() && sliding != (m.window > 0))
+    fail_user(
+        "{}model.layer_types has {} layer with sliding_attention, and model.window is {}; set the one that is "
+        "missing, or leave both out",
+        config.origins.prefix({"model.layer_types", "model.window"}), sliding ? "a" : "no", m.window);
+  settle_layers(m);
 }
 
 std::vector<config::Key> keys_with_families() {

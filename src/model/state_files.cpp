@@ -1,11 +1,12 @@
-// Lists the tensors of the state table and streams them from a device's memory; finds room for a snapshot, copies the
-// state into it, and reads it back beside the work.
+// Lists the tensors of the state table and streams them from a device's memory; adds the programs of a snapshot to
+// those of a run.
 #include "model/state_files.h"
 
 #include <algorithm>
 #include <array>
 #include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "base/dtype.h"
@@ -13,6 +14,8 @@
 #include "base/shards.h"
 #include "io/manifest.h"
 #include "io/safetensors.h"
+#include "program/builder.h"
+#include "program/planner.h"
 
 namespace redline::model {
 namespace {
@@ -103,40 +106,60 @@ std::vector<StateTensor> tensors_to_write(const optim::StateTable& table, const 
   return tensors_of(table, layout, file, own, rank == 0);
 }
 
-MakeWindow windows_of(device::Device& device) {
-  if (device.shares_host_memory()) return {};
-  return [&device](std::int64_t bytes) { return device.make_transfer_window(bytes); };
+std::span<std::byte> HostWindows::open(std::size_t window, std::int64_t bytes) {
+  lane_->wait(static_cast<int>(window));
+  Memory& memory = memory_[window];
+  if (std::ssize(memory.bytes) >= bytes) return memory.bytes;
+  memory = {};
+  const auto size = static_cast<std::size_t>(bytes);
+  memory.pinned = device_.try_allocate_host(bytes);
+  if (!memory.pinned) memory.ordinary.resize(size);
+  return memory.bytes = {memory.pinned ? memory.pinned->data() : memory.ordinary.data(), size};
 }
 
+namespace {
+
+std::span<const std::byte> bytes_of(const StateTensor& t, std::span<const Tensor> arrays) {
+  const Tensor& array = arrays[t.row];
+  REDLINE_CHECK(t.first >= 0 && t.first + t.elements <= array.elements(), "{} is elements {} to {} of {}", t.name,
+                t.first, t.first + t.elements, array.elements());
+  const std::size_t element = size_of(array.dtype);
+  return std::span<const std::byte>(array.as<std::byte>(), static_cast<std::size_t>(array.bytes()))
+      .subspan(static_cast<std::size_t>(t.first) * element, static_cast<std::size_t>(t.elements) * element);
+}
+
+}  // namespace
+
 void StateReader::read(std::span<const StateTensor> tensors, std::span<const Tensor> arrays, const TakeBytes& take) {
-  const auto bytes_of = [&](const StateTensor& t) {
-    const Tensor& array = arrays[t.row];
-    REDLINE_CHECK(t.first >= 0 && t.first + t.elements <= array.elements(), "{} is elements {} to {} of {}", t.name,
-                  t.first, t.first + t.elements, array.elements());
-    const std::size_t element = size_of(array.dtype);
-    return std::span<const std::byte>(array.as<std::byte>(), static_cast<std::size_t>(array.bytes()))
-        .subspan(static_cast<std::size_t>(t.first) * element, static_cast<std::size_t>(t.elements) * element);
-  };
-  if (!make_window_) {
-    for (const StateTensor& t : tensors) take(bytes_of(t));
-    return;
+  for (std::size_t i = 0; i < tensors.size();) {  // neighbours in the same memory at a time
+    const bool on_host = on_host_(tensors[i].row);
+    std::size_t end = i + 1;
+    while (end < tensors.size() && on_host_(tensors[end].row) == on_host) ++end;
+    if (!on_host)
+      read_through_windows(tensors.subspan(i, end - i), arrays, take);
+    else
+      for (const StateTensor& t : tensors.subspan(i, end - i)) take(bytes_of(t, arrays));
+    i = end;
   }
+}
+
+void StateReader::read_through_windows(std::span<const StateTensor> tensors, std::span<const Tensor> arrays,
+                                       const TakeBytes& take) {
   std::size_t left = 0;
-  for (const StateTensor& t : tensors) left += bytes_of(t).size();
-  const std::int64_t window_bytes = std::min(static_cast<std::int64_t>(left), device::kTransferWindow);
+  for (const StateTensor& t : tensors) left += bytes_of(t, arrays).size();
+  const std::int64_t window_bytes = std::min(static_cast<std::int64_t>(left), HostWindows::kBytes);
 
   std::array<std::span<std::byte>, 2> filled;
   std::size_t next = 0, done = 0;  // the tensor that is read next, and how much of it was
   const auto fetch = [&](std::size_t w) {
     filled[w] = {};
     if (left == 0) return;
-    if (!windows_[w] || std::ssize(windows_[w]->memory()) < window_bytes) windows_[w] = make_window_(window_bytes);
-    const std::span<std::byte> room = windows_[w]->memory();
+    const std::span<std::byte> room = windows_.open(w, window_bytes);
     std::size_t at = 0;
     while (at < room.size() && next < tensors.size()) {
-      const std::span<const std::byte> rest = bytes_of(tensors[next]).subspan(done);
+      const std::span<const std::byte> rest = bytes_of(tensors[next], arrays).subspan(done);
       const std::size_t count = std::min(room.size() - at, rest.size());
-      windows_[w]->fetch(room.data() + at, rest.data(), static_cast<std::int64_t>(count));
+      windows_.lane().copy(room.data() + at, rest.data(), static_cast<std::int64_t>(count));
       at += count;
       done += count;
       if (count == rest.size()) {
@@ -144,20 +167,30 @@ void StateReader::read(std::span<const StateTensor> tensors, std::span<const Ten
         done = 0;
       }
     }
+    windows_.lane().mark(static_cast<int>(w));
     filled[w] = room.first(at);
     left -= at;
   };
   fetch(0);
   for (std::size_t w = 0; !filled[w].empty(); w = 1 - w) {
     fetch(1 - w);
-    windows_[w]->wait();
+    windows_.lane().wait(static_cast<int>(w));
     take(filled[w]);
   }
 }
 
 void read_state(std::span<const StateTensor> tensors, std::span<const Tensor> arrays, device::Device& device,
                 const TakeBytes& take) {
-  StateReader(windows_of(device)).read(tensors, arrays, take);
+  StateReader reader(device, [&](std::size_t) { return device.shares_host_memory(); });
+  reader.follow();
+  reader.read(tensors, arrays, take);
+}
+
+void read_state(std::span<const StateTensor> tensors, Engine& engine, const TakeBytes& take) {
+  StateReader reader(engine.device(),
+                     [&](std::size_t row) { return engine.on_host(engine.lowered().state_values[row]); });
+  reader.follow();
+  reader.read(tensors, engine.state(), take);
 }
 
 std::uint64_t write_state(std::span<const StateTensor> tensors, const ReadTensors& read, FileSystem& files,
@@ -189,75 +222,95 @@ io::FileHashes write_state_part(std::span<const StateTensor> tensors, const Read
 
 namespace {
 
-std::int64_t bytes_of(const optim::StateArray& a) {
-  return a.file.empty() ? 0 : aligned(a.elements() * static_cast<std::int64_t>(size_of(a.dtype)));
-}
-
-std::unique_ptr<device::Buffer> room_on(device::Device& device, std::int64_t bytes, std::int64_t spare) {
-  if (device.shares_host_memory() || device.available_bytes() < bytes + spare) return nullptr;
-  try {
-    return device.allocate(bytes);
-  } catch (const MachineError&) {  // another process was faster
-    return nullptr;
-  }
+// Where the copy of a row lies; nothing where no file has the row.
+std::optional<program::Memory> copy_of(const LoweredModel& m, std::size_t row, program::Memory memory) {
+  if (m.state[row].file.empty()) return std::nullopt;
+  return m.set.at(m.state_values[row]).memory == program::Memory::host ? program::Memory::host : memory;
 }
 
 }  // namespace
 
-std::int64_t snapshot_bytes(const optim::StateTable& table) {
-  std::int64_t bytes = 0;
-  for (const optim::StateArray& a : table) bytes += bytes_of(a);
+SnapshotBytes snapshot_bytes(const LoweredModel& m, program::Memory memory) {
+  SnapshotBytes bytes;
+  for (std::size_t row = 0; row < m.state.size(); ++row)
+    if (const auto in = copy_of(m, row, memory))
+      (*in == program::Memory::device ? bytes.device : bytes.host) += aligned(m.set.at(m.state_values[row]).bytes());
   return bytes;
 }
 
-Snapshot::Snapshot(Engine& engine, std::int64_t spare)
-    : engine_(engine),
-      bytes_(snapshot_bytes(engine.lowered().state)),
-      lane_(engine.device().make_lane()),
-      memory_(room_on(engine.device(), bytes_, spare)) {
-  if (memory_) {
-    where_ = Where::device;
-    reader_ = StateReader([this](std::int64_t bytes) { return lane_->make_window(bytes); });
-  } else if ((memory_ = engine.device().try_allocate_host(bytes_))) {
-    where_ = Where::host;
-    reader_ = StateReader();
-  } else {
-    reader_ = StateReader(windows_of(engine.device()));
-    arrays_ = engine.state();
-    return;
-  }
-  std::byte* at = memory_->data();
-  const optim::StateTable& table = engine.lowered().state;
-  const std::vector<Tensor> state = engine.state();
-  for (std::size_t i = 0; i < table.size(); ++i) {
-    Tensor& array = arrays_.emplace_back(state[i]);
-    array.data = table[i].file.empty() ? nullptr : at;
-    at += bytes_of(table[i]);
-  }
+std::vector<program::Memory> snapshot_memories(const LoweredModel& m, const SnapshotBytes& room) {
+  const auto fits = [](std::int64_t bytes, std::int64_t left) { return bytes == 0 || bytes <= left; };
+  std::vector<program::Memory> memories;
+  for (const auto memory : {program::Memory::device, program::Memory::host})
+    if (const SnapshotBytes b = snapshot_bytes(m, memory); fits(b.device, room.device) && fits(b.host, room.host))
+      memories.push_back(memory);
+  return memories;
 }
 
-void Snapshot::take() {
-  if (where_ == Where::nowhere) return;
-  const std::vector<Tensor> state = engine_.state();
-  const bool by_lane = where_ == Where::host && !engine_.device().shares_host_memory();
-  if (by_lane) lane_->follow();
-  for (std::size_t i = 0; i < state.size(); ++i) {
-    if (!arrays_[i].data) continue;
-    if (by_lane)
-      lane_->fetch(arrays_[i].as<std::byte>(), state[i].data, state[i].bytes());
-    else
-      engine_.device().copy_within(arrays_[i].data, state[i].data, state[i].bytes());
+SnapshotBytes room_for_snapshot(const LoweredModel& m, std::int64_t tuning, const device::Device& device,
+                                const SnapshotBytes& allowed) {
+  const std::int64_t left = device.available_bytes() - m.set.memory.device.total - tuning;
+  const std::int64_t on_host = allowed.host - m.set.memory.host.total;
+  if (device.shares_host_memory())  // the device's memory is the host's
+    return {0, std::min(on_host, left - m.set.memory.host.total)};
+  return {std::min(left - kSpareForSnapshot, allowed.device - m.set.memory.device.total),
+          std::min(on_host, device::available_host_bytes() - m.set.memory.host.total)};
+}
+
+void add_snapshot(LoweredModel& m, program::Memory memory) {
+  REDLINE_CHECK(m.snapshot.empty(), "two copies of the state");
+  std::int32_t pairs = 0;  // the numbers that other programs use meanwhile
+  for (const program::Program& p : m.set.programs)
+    for (const program::Node& node : p.nodes) pairs = std::max(pairs, node.pair + 1);
+  program::Program after{.name = std::string(kAfterSnapshot), .nodes = {}, .across = true};
+  program::Writer w(m.set);
+  w.begin(std::string(kSnapshot), {});
+  w.set_place({program::Part::update});
+  for (std::size_t row = 0; row < m.state.size(); ++row) {
+    m.snapshot.push_back({});
+    const auto in = copy_of(m, row, memory);
+    if (!in) continue;
+    const program::ValueId from = m.state_values[row];
+    const program::Value value = m.set.at(from);
+    const std::string name = fmt::format("snapshot of {}", value.name);
+    const program::ValueId to = m.snapshot.back() =
+        w.declare(name, value.shape, value.dtype, program::Role::snapshot, *in);
+    if (*in == program::Memory::device) {
+      w.append(ops::Copy<program::ValueId>{from, to}, program::Phase::update, name);
+      continue;
+    }
+    w.start(ops::Copy<program::ValueId>{from, to}, program::Phase::update, name);
+    program::Node& started = w.program().nodes.back();
+    started.pair = pairs++;
+    started.lane = program::Lane::to_host;
+    after.nodes.push_back(started.wait());
+    w.program().across = true;
   }
-  if (!by_lane) lane_->follow();
-  copying_ = by_lane;
+  w.end();
+  m.set.programs.push_back(std::move(after));
+  program::plan_memory(m.set);
 }
 
-void Snapshot::hold_update() {
-  if (std::exchange(copying_, false)) lane_->hold_work();
+SavedState::SavedState(Engine& engine)
+    : engine_(engine), reader_(engine.device(), [&engine](std::size_t row) {
+        const LoweredModel& m = engine.lowered();
+        return engine.on_host(engine.has_snapshot() ? m.snapshot[row] : m.state_values[row]);
+      }) {
+  if (!engine.has_snapshot()) return;
+  for (const program::ValueId copy : engine.lowered().snapshot)
+    arrays_.push_back(copy.present() ? engine.executor().tensor(copy) : Tensor{});
 }
 
-void Snapshot::read(std::span<const StateTensor> tensors, const TakeBytes& take) {
-  if (where_ == Where::host) lane_->wait();
+void SavedState::take() {
+  if (engine_.has_snapshot())
+    engine_.take_snapshot();
+  else
+    arrays_ = engine_.state();
+  reader_.follow();
+}
+
+void SavedState::read(std::span<const StateTensor> tensors, const TakeBytes& take) {
+  if (engine_.has_snapshot()) engine_.executor().wait(kSnapshot);
   reader_.read(tensors, arrays_, take);
 }
 

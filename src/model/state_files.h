@@ -1,6 +1,6 @@
 // The saved state of a run. Rows of the state table map to tensors of a checkpoint's files, which are written directly
-// from memory of the host, else through two windows, one filled while the other is written. A Snapshot is a copy of the
-// state that a thread can read while training goes on.
+// from memory of the host, else through two windows, one filled while the other is written. A snapshot is a copy of the
+// rows that a thread can read while training goes on.
 #pragma once
 
 #include <array>
@@ -44,27 +44,52 @@ std::vector<StateTensor> tensors_to_write(const optim::StateTable& table, const 
 // Bytes of all tensors in those files, of all ranks.
 std::int64_t state_bytes(const optim::StateTable& table);
 
-// Makes a window through which bytes come to the host (device::kTransferWindow, or fewer bytes). None: the arrays are
-// memory of the host.
-using MakeWindow = std::function<std::unique_ptr<device::TransferWindow>(std::int64_t bytes)>;
-MakeWindow windows_of(device::Device& device);
+// Two windows of the host's memory through which bytes go to a device or come from it: one is under way while the host
+// uses the other. Where no memory can be pinned, ordinary memory does the same, only slower.
+class HostWindows {
+ public:
+  // Two are pinned, which costs up to half a millisecond for each MiB, so a smaller transfer takes smaller ones.
+  static constexpr std::int64_t kBytes = std::int64_t{32} << 20;
 
-// Gives all bytes of tensors in order, in pieces that may end anywhere. The host holds two windows at most, whatever
-// the tensors' sizes, and keeps them for the next time.
+  explicit HostWindows(device::Device& device) : device_(device), lane_(device.make_lane()) {}
+  // One of the two, with so many bytes at least, once what went through it before has arrived.
+  std::span<std::byte> open(std::size_t window, std::int64_t bytes);
+  device::CopyLane& lane() { return *lane_; }  // the mark of a window's copies has its number
+
+ private:
+  struct Memory {
+    std::unique_ptr<device::Buffer> pinned;
+    std::vector<std::byte> ordinary;
+    std::span<std::byte> bytes;
+  };
+  device::Device& device_;
+  std::array<Memory, device::CopyLane::kMarks> memory_;
+  std::unique_ptr<device::CopyLane> lane_;  // the last: it ends before the memory goes
+};
+
+// Gives all bytes of tensors in order, in pieces that may end anywhere. Rows in memory of the host are read in place.
+// The host holds two windows at most, whatever the tensors' sizes, and keeps them for the next time.
 using TakeBytes = std::function<void(std::span<const std::byte> bytes)>;
 class StateReader {
  public:
-  explicit StateReader(MakeWindow windows = {}) : make_window_(std::move(windows)) {}
-  // `arrays`, one for each row, are memory of the device.
+  using OnHost = std::function<bool(std::size_t row)>;
+  StateReader(device::Device& device, OnHost on_host) : windows_(device), on_host_(std::move(on_host)) {}
+  void follow() { windows_.lane().follow(); }  // what is read from here on is what the work so far leaves
+  // `arrays`: one for each row.
   void read(std::span<const StateTensor> tensors, std::span<const Tensor> arrays, const TakeBytes& take);
 
  private:
-  MakeWindow make_window_;
-  std::array<std::unique_ptr<device::TransferWindow>, 2> windows_;
+  void read_through_windows(std::span<const StateTensor> tensors, std::span<const Tensor> arrays,
+                            const TakeBytes& take);
+
+  HostWindows windows_;
+  OnHost on_host_;
 };
 
+// As the work so far leaves them. `arrays` are memory of the device, those of an engine where each value has its own.
 void read_state(std::span<const StateTensor> tensors, std::span<const Tensor> arrays, device::Device& device,
                 const TakeBytes& take);
+void read_state(std::span<const StateTensor> tensors, Engine& engine, const TakeBytes& take);
 
 // Writes tensors to a safetensors file, synced. `read` gives their bytes. Returns the file's hash.
 using ReadTensors = std::function<void(std::span<const StateTensor> tensors, const TakeBytes& take)>;
@@ -77,43 +102,43 @@ void make_state_file(std::span<const StateTensor> tensors, FileSystem& files, co
 io::FileHashes write_state_part(std::span<const StateTensor> tensors, const ReadTensors& read,
                                 const OpenStretches& open, const Path& path, bool header);
 
-// Bytes that a snapshot of a state takes, whole blocks of memory for each of its arrays.
-std::int64_t snapshot_bytes(const optim::StateTable& table);
+// The copy of the saved rows that a checkpoint is written from while training goes on. It is a part of the programs: a
+// value for each row, in a memory that was chosen before anything runs, and two programs. kSnapshot copies within the
+// device's memory in the order of its work, and into the host's memory beside the work that follows; kAfterSnapshot
+// has work wait for the latter. A row in the host's memory has its copy there. Without room for it the rows themselves
+// are written, and training stands still meanwhile.
+void add_snapshot(LoweredModel& lowered, program::Memory memory);
+
+struct SnapshotBytes {
+  std::int64_t device = 0, host = 0;
+  std::int64_t all() const { return device + host; }
+};
+SnapshotBytes snapshot_bytes(const LoweredModel& lowered, program::Memory memory);
+// The memories in which it has room, the best first.
+std::vector<program::Memory> snapshot_memories(const LoweredModel& lowered, const SnapshotBytes& room);
 
 // Memory of a card that a snapshot leaves free for a run's first evaluation, sample or new kernel.
 inline constexpr std::int64_t kSpareForSnapshot = std::int64_t{1} << 30;
 
-// A copy of the saved part of an engine's state, taken between two steps. It lies on the device where there is room,
-// else in the host's memory.
-class Snapshot {
+// What is left for it of memory that a run may have, beside its programs and what products need to be tuned.
+SnapshotBytes room_for_snapshot(const LoweredModel& lowered, std::int64_t tuning, const device::Device& device,
+                                const SnapshotBytes& allowed);
+
+// Gives the saved rows to a thread that writes them: from the copy, or themselves where none was planned. These may not
+// change meanwhile.
+class SavedState {
  public:
-  enum class Where {
-    device,
-    host,     // a card's state is copied there while the next forward and backward pass run
-    nowhere,  // no room: the state itself is read, and may not change meanwhile
-  };
-  // `spare`: bytes of the device that it leaves to others.
-  explicit Snapshot(Engine& engine, std::int64_t spare = kSpareForSnapshot);
+  explicit SavedState(Engine& engine);
 
-  Where where() const { return where_; }
-  std::int64_t bytes() const { return bytes_; }
-
-  // Copies the state as the queued work leaves it. No thread may be reading the snapshot.
+  // The state as the queued work leaves it. No thread may be reading.
   void take();
-  // Called before an update is queued: the update waits for copies into the host's memory. Returns at once.
-  void hold_update();
   // Gives all bytes of the tensors, as StateReader does. One thread may call it, after take().
   void read(std::span<const StateTensor> tensors, const TakeBytes& take);
 
  private:
   Engine& engine_;
-  Where where_ = Where::nowhere;
-  std::int64_t bytes_ = 0;
-  std::unique_ptr<device::CopyLane> lane_;
-  std::unique_ptr<device::Buffer> memory_;
   std::vector<Tensor> arrays_;  // one for each row of the state table; rows that no file holds have no memory
   StateReader reader_;
-  bool copying_ = false;  // into the host's memory, and no update was held for it yet
 };
 
 }  // namespace redline::model

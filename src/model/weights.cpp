@@ -291,42 +291,43 @@ std::int64_t file_window(const Engine::FileToLoad& file, std::span<const Tensor>
   std::size_t growth = 1;
   for (std::size_t i = 0; i < file.tensors.size(); ++i)
     growth = std::max(growth, size_of(arrays[file.targets[i].row].dtype) / size_of(file.tensors[i]->dtype));
-  return device::kTransferWindow / static_cast<std::int64_t>(growth);
+  return HostWindows::kBytes / static_cast<std::int64_t>(growth);
 }
 
 // Values go where there is room in a window, then to the device, run by run. One that leaves early waits for what is
 // under way: its windows do.
 class Uploads {
  public:
-  Uploads(device::Device& device, std::int64_t window_bytes) : device_(device), bytes_(window_bytes) {}
+  Uploads(device::Device& device, std::int64_t window_bytes) : windows_(device), bytes_(window_bytes) {
+    windows_.lane().follow();
+  }
 
   std::byte* place(std::int64_t bytes, std::byte* device_to) {
-    if (filled_ == 0) open_window();
-    const std::span<std::byte> memory = windows_[current_]->memory();
-    REDLINE_CHECK(filled_ + bytes <= static_cast<std::int64_t>(memory.size()), "a window of {} bytes", memory.size());
+    if (filled_ == 0) memory_ = windows_.open(current_, bytes_);
+    REDLINE_CHECK(filled_ + bytes <= std::ssize(memory_), "a window of {} bytes", memory_.size());
     if (runs_.empty() || runs_.back().to + runs_.back().bytes != device_to)
       runs_.push_back({device_to, bytes});
     else
       runs_.back().bytes += bytes;
-    return memory.data() + std::exchange(filled_, filled_ + bytes);
+    return memory_.data() + std::exchange(filled_, filled_ + bytes);
   }
 
   // All that was placed is there.
   void send() {
-    device::TransferWindow& window = *windows_[current_];
-    const std::byte* from = window.memory().data();
+    if (runs_.empty()) return;
+    const std::byte* from = memory_.data();
     for (const Run& run : runs_) {
-      window.send(run.to, from, run.bytes);
+      windows_.lane().copy(run.to, from, run.bytes);
       from += run.bytes;
     }
+    windows_.lane().mark(static_cast<int>(current_));
     runs_.clear();
     filled_ = 0;
     current_ = 1 - current_;
   }
 
   void wait() {
-    for (const auto& window : windows_)
-      if (window) window->wait();
+    for (int window = 0; window < device::CopyLane::kMarks; ++window) windows_.lane().wait(window);
   }
 
  private:
@@ -335,20 +336,12 @@ class Uploads {
     std::int64_t bytes;
   };
 
-  void open_window() {
-    auto& window = windows_[current_];
-    if (window)
-      window->wait();
-    else
-      window = device_.make_transfer_window(bytes_);
-  }
-
-  device::Device& device_;
+  HostWindows windows_;
   std::int64_t bytes_;
-  std::array<std::unique_ptr<device::TransferWindow>, 2> windows_;
   std::size_t current_ = 0;
-  std::int64_t filled_ = 0;  // bytes of the current window
-  std::vector<Run> runs_;    // its values, from front to back
+  std::span<std::byte> memory_;  // of the current window
+  std::int64_t filled_ = 0;      // bytes of it
+  std::vector<Run> runs_;        // its values, from front to back
 };
 
 // Whether values are converted on the way, number by number.
@@ -363,8 +356,10 @@ bool has_the_first(const optim::StateArray& a) { return a.range.elements() > 0 &
 }  // namespace
 
 void Engine::load(std::span<const FileToLoad> files, const LoadProgress& progress) {
+  keep_snapshot();
+  if (has_snapshot()) executor_->wait(kSnapshot);  // rows of the host are written below without the device
   const std::vector<Tensor> arrays = state();
-  const bool straight = device_.shares_host_memory();
+  const auto in_place = [&](const Target& t) { return on_host(lowered_.state_values[t.row]); };
   std::uint64_t before = 0, all = 0;
   std::int64_t largest = 0;
   ThreadPool pool;  // of this call: loading happens once
@@ -385,7 +380,6 @@ void Engine::load(std::span<const FileToLoad> files, const LoadProgress& progres
   const auto tell = [&](std::uint64_t read) {
     if (progress) progress(before + read, all);
   };
-  Uploads uploads(device_, std::min(largest, device::kTransferWindow));
   const auto has_parameters = [&](const FileToLoad& f) {
     return std::ranges::find(f.targets, lowered_.row(optim::kParameters), &Target::row) != f.targets.end();
   };
@@ -393,8 +387,10 @@ void Engine::load(std::span<const FileToLoad> files, const LoadProgress& progres
   if (parameters) forget_scales();
   for (std::size_t row = 0; row < lowered_.state.size(); ++row)
     if (parameters && lowered_.state[row].may_be_absent) executor_->clear(lowered_.state_values[row]);
+  Uploads uploads(device_, std::min(largest, HostWindows::kBytes));
   for (std::size_t i = 0; i < files.size(); ++i) {
     const FileToLoad& f = files[i];
+    const bool straight = std::ranges::all_of(f.targets, in_place);
     const auto place = [&](const io::TensorPiece& piece) {
       const Target& target = f.targets[piece.index];
       const Tensor& array = arrays[target.row];
@@ -403,11 +399,9 @@ void Engine::load(std::span<const FileToLoad> files, const LoadProgress& progres
       REDLINE_CHECK(first >= 0 && first + piece.count <= array.elements(), "values {} to {} of {}", first,
                     first + piece.count, array.elements());
       std::byte* const to = array.as<std::byte>() + first * element;
-      return io::PiecePlace{straight ? to : uploads.place(piece.count * element, to), array.dtype};
+      return io::PiecePlace{in_place(target) ? to : uploads.place(piece.count * element, to), array.dtype};
     };
-    const auto done = [&](std::span<const io::TensorPiece>) {
-      if (!straight) uploads.send();
-    };
+    const auto done = [&](std::span<const io::TensorPiece>) { uploads.send(); };
     tell(0);
     io::stream_tensors({.file = *f.file->reader,
                         .wanted = f.tensors,

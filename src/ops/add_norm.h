@@ -11,6 +11,7 @@
 //   residual_out = residual_in + branch * rstd * weight
 // The gradient of residual_in is that of residual_out itself. The gradients of branch and weight are AddNormGrad's with
 // dy = the gradient of residual_out and the branch as what was normalised, so there is no op of their own for them.
+// With one_plus the weight counts as 1 + weight in all three; its gradient is the same.
 // add:  y = a + b. Where a value has several readers, its gradient is the sum of theirs.
 #pragma once
 
@@ -46,10 +47,11 @@ struct AddNorm {
   T rstd;          // [n]     =
   float eps{};
   Fp8Copies<T> fp8{};  // of y
+  bool one_plus{};
 
   // Made again, y and rstd follow from the sum as it was stored: where that is kept, neither addend has to be.
   T addend() const { return branch; }  // absent: there is no sum
-  AddNorm from_sum() const { return {residual_out, {}, weight, {}, y, rstd, eps, fp8}; }
+  AddNorm from_sum() const { return {residual_out, {}, weight, {}, y, rstd, eps, fp8, one_plus}; }
 
   template <class F>
   auto map(F f) const {
@@ -61,7 +63,8 @@ struct AddNorm {
                       f("y", y, Access::write),
                       f("rstd", rstd, Access::write),
                       eps,
-                      fp8.map(f)};
+                      fp8.map(f),
+                      one_plus};
   }
 };
 
@@ -79,6 +82,7 @@ struct AddNormGrad {
   bool accumulate_residual{};
   bool accumulate_weight{};
   Fp8Copies<T> fp8{};  // of dresidual
+  bool one_plus{};
 
   template <class F>
   auto map(F f) const {
@@ -92,7 +96,8 @@ struct AddNormGrad {
                           f("partial", partial, Access::write),
                           accumulate_residual,
                           accumulate_weight,
-                          fp8.map(f)};
+                          fp8.map(f),
+                          one_plus};
   }
 };
 
@@ -105,6 +110,7 @@ struct NormAdd {
   T residual_out;  // [n, d]  =
   T rstd;          // [n]     =
   float eps{};
+  bool one_plus{};
 
   template <class F>
   auto map(F f) const {
@@ -114,7 +120,8 @@ struct NormAdd {
                       f("weight", weight, Access::read),
                       f("residual_out", residual_out, Access::write),
                       f("rstd", rstd, Access::write),
-                      eps};
+                      eps,
+                      one_plus};
   }
 };
 

@@ -1,6 +1,7 @@
 // Causal attention within packed documents, grouped queries: query head h reads key/value head h / (heads / kv_heads).
 // For a token i of a document that starts at s:  out[i] = sum_{j=s..i} softmax_j(scale * q[i].k[j]) v[j].
 //   lse[i] = log sum_{j=s..i} exp(scale * q[i].k[j])      natural log, kept for the backward pass
+// With a window w a query sees the last w of these keys, itself included: j from max(s, i - w + 1) on, in both sums.
 // Tokens after the last document (the tail) get out = 0 and lse = 0; their dqkv is 0.
 // Gradient, with p = exp(scale * q.k - lse) and delta[i] = dout[i].out[i]:
 //   dv[j] = sum_i p dout[i];  ds = p * (dout[i].v[j] - delta[i]) * scale
@@ -30,6 +31,7 @@ struct Attention {
   T tiles{};               // of DocumentTiles, or absent: only for kernels that do without
   T workspace{};           // bytes of scratch for a library's kernel, or absent
   AttentionHow how{};
+  std::int64_t window = kNoWindow;
 
   template <class F>
   auto map(F f) const {
@@ -43,7 +45,8 @@ struct Attention {
                         longest,
                         f("tiles", tiles, Access::update),
                         f("workspace", workspace, Access::write),
-                        how};
+                        how,
+                        window};
   }
 };
 
@@ -63,6 +66,7 @@ struct AttentionGrad {
   std::int64_t longest{};  // no document has more tokens
   T tiles{};               // as above
   AttentionHow how{};
+  std::int64_t window = kNoWindow;
 
   template <class F>
   auto map(F f) const {
@@ -79,7 +83,8 @@ struct AttentionGrad {
                             scale,
                             longest,
                             f("tiles", tiles, Access::update),
-                            how};
+                            how,
+                            window};
   }
 };
 
@@ -147,7 +152,9 @@ inline std::int64_t tile_bytes(std::int64_t tokens, std::int64_t capacity) {
 //   attention_cached:  for a row s with a slot, at p = positions[s]:  keys[s][h][p] = k,  values[s][h][p] = v,  then
 //                      out[s] = sum_{j=0..p} softmax_j(scale * q[s].keys[s][j]) values[s][j]
 // Grouped queries as above. Rows after the last slot exist to keep the shape of products: their out is 0.
-// Positions are below the cache's capacity; whoever writes them sees to that.
+// Positions are below the cache's capacity; whoever writes them sees to that. With a window the cache is a ring of so
+// many positions, or of fewer where no text gets so long: position p stands at p modulo its capacity, and what it holds
+// is what the newest token sees.
 template <class T>
 struct CacheStore {
   static constexpr std::string_view kName = "cache_store";
@@ -157,6 +164,7 @@ struct CacheStore {
   T keys;            // [slots, kv_heads, positions, head_dim]  the document's positions are written, others stay
   T values;          // [slots, kv_heads, positions, head_dim]  likewise
   HeadLayout layout{};
+  std::int64_t window = kNoWindow;
 
   template <class F>
   auto map(F f) const {
@@ -166,7 +174,8 @@ struct CacheStore {
                          f("slot_documents", slot_documents, Access::read),
                          f("keys", keys, Access::update),
                          f("values", values, Access::update),
-                         layout};
+                         layout,
+                         window};
   }
 };
 
@@ -181,6 +190,7 @@ struct AttentionCached {
   T partial;    // [slots, heads, splits, head_dim + 2]  scratch: what a split of the keys adds up to
   HeadLayout layout{};
   float scale{};
+  std::int64_t window = kNoWindow;
 
   template <class F>
   auto map(F f) const {
@@ -192,7 +202,8 @@ struct AttentionCached {
                               f("out", out, Access::write),
                               f("partial", partial, Access::write),
                               layout,
-                              scale};
+                              scale,
+                              window};
   }
 };
 

@@ -1,4 +1,5 @@
-// Embedding: y[i] = weight[tokens[i]]. Gradient: dweight[t] (+)= sum of dy[i] over tokens[i] == t, in the order of i. A
+// Embedding: y[i] = scale * weight[tokens[i]], the scale 1 unless a family has another. Gradient: dweight[t] (+)= sum
+// of scale * dy[i] over tokens[i] == t, in the order of i. A
 // card sorts the tokens for it first, so that every row of the table is one run of them. The sort needs nothing of the
 // backward pass.
 #pragma once
@@ -16,12 +17,13 @@ struct Embed {
   T weight;  // [V, d]
   T y;       // [n, d]  =
   std::int32_t padding = kNoPadding;
+  float scale = 1;
 
   template <class F>
   auto map(F f) const {
     using U = decltype(f("", tokens, Access::read));
     return Embed<U>{f("tokens", tokens, Access::read), f("weight", weight, Access::read), f("y", y, Access::write),
-                    padding};
+                    padding, scale};
   }
 };
 
@@ -35,6 +37,7 @@ struct EmbedGrad {
   std::int32_t padding = kNoPadding;
   T order{};   // [2, n] i32: of SortTokens; a card's
   T pieces{};  // [piece_rows, d]  scratch: parts of runs that are too long for one block; a card's
+  float scale = 1;
 
   template <class F>
   auto map(F f) const {
@@ -45,7 +48,8 @@ struct EmbedGrad {
                         accumulate,
                         padding,
                         f("order", order, Access::read),
-                        f("pieces", pieces, Access::write)};
+                        f("pieces", pieces, Access::write),
+                        scale};
   }
 };
 

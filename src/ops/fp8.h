@@ -82,17 +82,19 @@ struct QuantizeWeight {
   }
 };
 
-// The scale of a norm's output in e4m3, from the norm's weights: 2^floor(log2(448 / (sqrt(d) max|w|))).
+// The scale of a norm's output in e4m3, from the norm's weights: 2^floor(log2(448 / (sqrt(d) max|w|))); with one_plus
+// they count as 1 + w.
 template <class T>
 struct BoundScale {
   static constexpr std::string_view kName = "bound_scale";
   T weight;  // [d]
   T scale;   // Fp8Scale  =
+  bool one_plus{};
 
   template <class F>
   auto map(F f) const {
     using U = decltype(f("", weight, Access::read));
-    return BoundScale<U>{f("weight", weight, Access::read), f("fp8 scale", scale, Access::write)};
+    return BoundScale<U>{f("weight", weight, Access::read), f("fp8 scale", scale, Access::write), one_plus};
   }
 };
 
@@ -116,7 +118,7 @@ struct MoveScales {
   }
 };
 
-// C (+)= A B^T / (scale of A * scale of B), summed in fp32.
+// C (+)= A B^T / (scale of A * scale of B), summed in fp32; plus a bias for every row where there is one.
 template <class T>
 struct Fp8Product {
   static constexpr std::string_view kName = "fp8_product";
@@ -128,6 +130,7 @@ struct Fp8Product {
   bool accumulate{};
   T workspace{};
   ProductHow how{};
+  T bias{};  // [n] or absent; of the type of c
 
   template <class F>
   auto map(F f) const {
@@ -139,7 +142,8 @@ struct Fp8Product {
                          f("c", c, written_or_added(accumulate)),
                          accumulate,
                          f("workspace", workspace, Access::write),
-                         how};
+                         how,
+                         f("bias", bias, Access::read)};
   }
   double flops() const { return 2.0 * static_cast<double>(a.rows()) * static_cast<double>(b.elements()); }
 };

@@ -3,7 +3,6 @@
 // while capacities are fixed; a group may be empty. Rows after the last group belong to none: their y and dx are 0.
 //   y[i] = x[i] * weight[g]^T
 // Gradients: dx[i] (+)= dy[i] * weight[g];  dweight[g] (+)= sum over the rows i of g of dy[i]^T * x[i].
-// No kernel of a card computes them yet.
 #pragma once
 
 #include "base/tensor.h"
@@ -21,6 +20,7 @@ struct GroupedLinear {
   T workspace{};  // bytes of scratch for a library; absent: it does without
   ProductHow how{};
 
+  std::string_view card_lacks() const { return "a product of groups"; }
   template <class F>
   auto map(F f) const {
     using U = decltype(f("", x, Access::read));
@@ -43,6 +43,7 @@ struct GroupedLinearInputGrad {
   T workspace{};
   ProductHow how{};
 
+  std::string_view card_lacks() const { return "a product of groups"; }
   template <class F>
   auto map(F f) const {
     using U = decltype(f("", dy, Access::read));
@@ -68,6 +69,7 @@ struct GroupedLinearWeightGrad {
   T workspace{};
   ProductHow how{};
 
+  std::string_view card_lacks() const { return "a product of groups"; }
   template <class F>
   auto map(F f) const {
     using U = decltype(f("", x, Access::read));

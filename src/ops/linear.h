@@ -18,7 +18,7 @@ struct Linear {
   T y;            // [n, m]  =
   T workspace{};  // bytes of scratch for a library; absent: it does without
   ProductHow how{};
-  T bias{};  // [m] or absent; no kernel of a card adds it yet
+  T bias{};  // [m] or absent; of the type of y
 
   template <class F>
   auto map(F f) const {
@@ -85,11 +85,13 @@ struct BiasGrad {
   T dy;     // [n, m]
   T dbias;  // [m]  = or +=
   bool accumulate{};
+  T partial{};  // [kRowGroups, m]  scratch, of which the CPU has no need
 
   template <class F>
   auto map(F f) const {
     using U = decltype(f("", dy, Access::read));
-    return BiasGrad<U>{f("dy", dy, Access::read), f("dbias", dbias, written_or_added(accumulate)), accumulate};
+    return BiasGrad<U>{f("dy", dy, Access::read), f("dbias", dbias, written_or_added(accumulate)), accumulate,
+                       f("partial", partial, Access::write)};
   }
 };
 

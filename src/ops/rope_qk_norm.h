@@ -30,6 +30,12 @@ constexpr std::int64_t norms_of(const HeadLayout& l, NormOver over) {
   return over == NormOver::head ? l.qk_heads() : 2;
 }
 
+// An op says in card_lacks() what no kernel of a card computes yet; empty: there is nothing. Lowering for a card
+// refuses it with that.
+constexpr std::string_view without_kernel(NormOver over, bool one_plus) {
+  return over == NormOver::projection && one_plus ? "a norm over projections with weights 1 + w" : "";
+}
+
 template <class T>
 struct RopeQkNorm {
   static constexpr std::string_view kName = "rope_qk_norm";
@@ -43,7 +49,9 @@ struct RopeQkNorm {
   HeadLayout layout{};
   float eps{};
   NormOver over{};
+  bool one_plus{};  // the norms' weights count as 1 + w
 
+  std::string_view card_lacks() const { return without_kernel(over, one_plus); }
   template <class F>
   auto map(F f) const {
     using U = decltype(f("", qkv, Access::read));
@@ -56,7 +64,8 @@ struct RopeQkNorm {
                          f("rstd", rstd, Access::write),
                          layout,
                          eps,
-                         over};
+                         over,
+                         one_plus};
   }
 };
 
@@ -78,7 +87,9 @@ struct RopeQkNormGrad {
   bool accumulate{};
   NormOver over{};
   Fp8Copies<T> fp8{};  // of dqkv, v and all; dqkv itself may not be read afterwards
+  bool one_plus{};
 
+  std::string_view card_lacks() const { return without_kernel(over, one_plus); }
   // With fp8 it is only read where heads are of 16, 32, 64 or 128 and have norms of their own, if any.
   bool updates_dqkv() const {
     const std::int64_t d = layout.head_dim;
@@ -100,7 +111,8 @@ struct RopeQkNormGrad {
                              layout,
                              accumulate,
                              over,
-                             fp8.map(f)};
+                             fp8.map(f),
+                             one_plus};
   }
 };
 

@@ -1,20 +1,26 @@
-// Every way to cut a step's rows into equal micro-batches is planned, and those that fit are ordered by the step
-// expected of them. The best few run one after the other; each frees its memory before the next.
+// Ways to cut a step's rows into equal micro-batches are planned, and those that fit are ordered by the step expected
+// of them. The best few run one after the other; each frees its memory before the next.
 #include "perf/batch_size.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
+#include <optional>
+#include <utility>
 
 #include "base/dtype.h"
 #include "base/error.h"
+#include "base/shards.h"
 #include "base/words.h"
+#include "config/load.h"
 #include "device/device.h"
 #include "model/lowering.h"
+#include "perf/fit.h"
 #include "perf/fp8_choice.h"
 #include "perf/profile.h"
-#include "perf/scale.h"
 #include "train/memory_advice.h"
+#include "train/on_ranks.h"
 
 namespace redline::perf {
 namespace {
@@ -58,7 +64,9 @@ class Cuts {
   std::int64_t rows_, most_;
 };
 
-bool is_recompute_set(const config::Config& config) { return !config.origins.prefix({"train.recompute"}).empty(); }
+bool is_recompute_set(const config::Config& config) {
+  return config.train.recompute != "auto" && !config.origins.prefix({"train.recompute"}).empty();
+}
 
 void sort_by_rate(std::vector<Plan>& plans) {
   std::ranges::stable_sort(
@@ -67,45 +75,171 @@ void sort_by_rate(std::vector<Plan>& plans) {
 
 }  // namespace
 
-Choice choose(const config::Config& config, const Machine& machine, const SearchOptions& options) {
+namespace {
+
+// The search among ways to cut a step's rows, for each kind of recompute by itself.
+class CutSearch {
+ public:
+  CutSearch(Choice& choice, const Machine& machine, const SearchOptions& options, const Spread& spread)
+      : choice_(choice), machine_(machine), options_(options), spread_(spread), search_(options) {}
+
+  // Settings that fit, fastest first. `cuts` have ever fewer rows a micro-batch.
+  std::vector<Plan> fitting(const std::vector<Setting>& cuts, const std::vector<std::string>& recomputes) {
+    std::vector<Plan> plans;
+    bool everything = false;  // all rows at once, and nothing is computed again: no other setting is as fast
+    for (const std::string& recompute : recomputes) {
+      choice_.considered += cuts.size();
+      if (everything)
+        choice_.fitting += cuts.size();  // they keep less
+      else
+        everything = add_fitting(plans, cuts, recompute) && recompute == "none";
+    }
+    sort_by_rate(plans);
+    return plans;
+  }
+
+  // The setting with the rows of another one that keeps everything, where that does not fit.
+  void plan_kept(Setting setting) {
+    setting.recompute = "none";
+    for (const Plan& p : choice_.too_large)
+      if (p.setting == setting) return;
+    if (Plan p = plan(setting); !p.fits) choice_.too_large.push_back(std::move(p));
+  }
+
+ private:
+  // Returns whether the first of them fits.
+  bool add_fitting(std::vector<Plan>& plans, const std::vector<Setting>& cuts, const std::string& recompute) {
+    std::map<std::size_t, Plan> planned;
+    const auto fits = [&](std::size_t i) {
+      const auto [at, fresh] = planned.try_emplace(i);
+      if (fresh) {
+        Setting setting = cuts[i];
+        setting.recompute = recompute;
+        at->second = plan(setting);
+      }
+      return at->second.fits;
+    };
+    std::size_t first = cuts.size();  // of those that fit
+    if (fits(cuts.size() - 1)) {
+      std::size_t low = 0;
+      for (first = cuts.size() - 1; low < first;) {
+        const std::size_t middle = (low + first) / 2;
+        if (fits(middle))
+          first = middle;
+        else
+          low = middle + 1;
+      }
+      for (std::size_t i = first; i < std::min(cuts.size(), first + 1 + options_.runners_up); ++i) fits(i);
+    }
+    choice_.fitting += cuts.size() - first;
+    for (auto& [i, p] : planned) {
+      if (!choice_.smallest || p.memory.total() < choice_.smallest->memory.total()) choice_.smallest = p;
+      (p.fits ? plans : choice_.too_large).push_back(std::move(p));
+    }
+    return first == 0;
+  }
+
+  Plan plan(const Setting& setting) {
+    search_.begin(in_words(setting));
+    return make_plan(with_setting(choice_.config, setting), machine_, spread_, options_.filling);
+  }
+
+  Choice& choice_;
+  const Machine& machine_;
+  const SearchOptions& options_;
+  const Spread& spread_;
+  Search search_;
+};
+
+}  // namespace
+
+Choice choose(const config::Config& config, const Machine& machine, const SearchOptions& options,
+              const Spread& spread) {
   std::vector<std::string> recomputes = {"none", "mlp", "block"};
   if (is_recompute_set(config) && !options.any_recompute) recomputes = {config.train.recompute};
 
   Choice choice;
   choice.config = config;
-  Search search(options);
-  const auto plans_of = [&](const std::vector<Setting>& cuts) {
-    std::vector<Plan> fitting;
-    search.expect(cuts.size() * recomputes.size());
-    for (const std::string& recompute : recomputes) {
-      for (Setting setting : cuts) {
-        setting.recompute = recompute;
-        search.begin(in_words(setting));
-        ++choice.considered;
-        Plan p = make_plan(with_setting(config, setting), machine);
-        if (!choice.smallest || p.memory.total() < choice.smallest->memory.total()) choice.smallest = p;
-        (p.fits ? fitting : choice.too_large).push_back(std::move(p));
-      }
-    }
-    sort_by_rate(fitting);
-    return fitting;
-  };
+  CutSearch search(choice, machine, options, spread);
   const Cuts cuts(config);
-  choice.best = plans_of(cuts.exact());
-  if (choice.best.empty() || choice.best[0].setting.accumulate == 1 ||
-      choice.best[0].setting.batch_size * config.train.seq_len >= kEnoughTokens)
-    return choice;
-  std::vector<Plan> near = plans_of(cuts.near());
-  choice.changed =
-      !near.empty() && near[0].expected.tokens_per_s > kWorthChanging * choice.best[0].expected.tokens_per_s;
-  if (choice.changed) choice.best = std::move(near);
+  choice.best = search.fitting(cuts.exact(), recomputes);
+  if (choice.best.empty()) return choice;
+  const auto is_good = [&](const Setting& s) {
+    return s.accumulate == 1 || s.batch_size * config.train.seq_len >= kEnoughTokens;
+  };
+  if (const std::vector<Setting> near = cuts.near(); !near.empty() && !is_good(choice.best[0].setting)) {
+    std::vector<Plan> others = search.fitting(near, recomputes);
+    choice.changed =
+        !others.empty() && others[0].expected.tokens_per_s > kWorthChanging * choice.best[0].expected.tokens_per_s;
+    if (choice.changed) choice.best = std::move(others);
+  }
+  if (choice.best[0].setting.recompute != "none" && recomputes.size() > 1) search.plan_kept(choice.best[0].setting);
   return choice;
 }
 
-Setting least_setting(const config::Config& config) {
+namespace {
+
+// The most rows of a micro-batch that keep within a share of the memory, by halving: memory grows with the rows. At
+// least `low`, which keeps within it.
+std::int64_t most_rows_within(double share, const config::Config& config, const Machine& machine, std::int64_t low) {
+  const Setting own = setting_of(config);
+  const auto within = [&](std::int64_t rows) {
+    const Plan p = make_plan(with_setting(config, {rows, own.accumulate, own.recompute}), machine);
+    return p.fits && static_cast<double>(p.needs()) <= share * static_cast<double>(machine.memory);
+  };
+  const std::int64_t most = model::most_rows(config);
+  std::int64_t beyond = low;
+  while (beyond <= most && within(beyond)) low = std::exchange(beyond, 2 * beyond);
+  beyond = std::min(beyond, most + 1);
+  while (beyond - low > 1) {
+    const std::int64_t middle = low + (beyond - low) / 2;
+    (within(middle) ? low : beyond) = middle;
+  }
+  return low;
+}
+
+}  // namespace
+
+Growth grow(const config::Config& config, const Machine& machine, const SearchOptions& options) {
+  const Setting own = setting_of(config);
+  Growth g;
+  const auto plan = [&](std::int64_t rows) {
+    return make_plan(with_setting(config, {rows, own.accumulate, own.recompute}), machine, {}, options.filling);
+  };
+  for (const double times : {1.0, 1.5, 2.0, 3.0}) {
+    const auto rows = static_cast<std::int64_t>(std::llround(times * static_cast<double>(own.batch_size)));
+    if (rows > model::most_rows(config)) break;
+    if (g.rows.empty() || rows > g.rows.back().setting.batch_size) g.rows.push_back(plan(rows));
+  }
+  const Plan one = plan(1);
+  if (!one.fits || static_cast<double>(one.needs()) > kMostFilled * static_cast<double>(machine.memory)) return g;
+  g.filling = plan(most_rows_within(kMostFilled, config, machine, 1));
+  return g;
+}
+
+Plan least_plan(const config::Config& config, const Machine& machine, const Spread& spread) {
   Setting least = Cuts(config).exact().back();
   least.recompute = "block";
-  return least;
+  return make_plan(with_setting(config, least), machine, spread);
+}
+
+int fewest_ranks(const config::Config& config, const Machine& machine) {
+  const std::vector<Mode> modes = train::modes_for(config, 2);
+  if (modes.empty()) return 0;
+  const auto holds = [&](int power) {
+    return least_plan(config, machine, {.mode = modes.back(), .ranks = 1 << power}).fits;
+  };
+  int low = 1, high = 10;  // of kCutGroups ranks at most
+  static_assert(1 << 10 == kCutGroups);
+  if (!holds(high)) return 0;
+  while (low < high) {
+    const int middle = (low + high) / 2;
+    if (holds(middle))
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  return 1 << high;
 }
 
 std::vector<config::Config> relaxed_ways(const config::Config& config, const Machine& machine) {
@@ -119,15 +253,23 @@ std::vector<config::Config> relaxed_ways(const config::Config& config, const Mac
   return ways;
 }
 
+config::Config most_relaxed(const std::vector<config::Config>& ways) {
+  config::Config most = ways.back();
+  most.kernels.tuning = "off";
+  return most;
+}
+
 Choice choose_or_relax(const config::Config& config, const Machine& machine, const SearchOptions& options) {
   Choice asked = choose(config, machine, options);
   if (!asked.best.empty()) return asked;
   asked.asked_for = asked.smallest;
   SearchOptions open = options;
   open.any_recompute = true;
-  for (const config::Config& way : relaxed_ways(config, machine)) {
+  std::vector<config::Config> ways = relaxed_ways(config, machine);
+  if (!ways.empty() && !least_plan(most_relaxed(ways), machine).fits) ways.erase(ways.begin(), ways.end() - 1);
+  for (const config::Config& way : ways) {
     // One plan tells whether there is anything to be found.
-    Plan least = make_plan(with_setting(way, least_setting(way)), machine);
+    Plan least = least_plan(way, machine);
     if (least.fits) {
       Choice found = choose(way, machine, open);
       if (found.best.empty()) continue;
@@ -162,6 +304,13 @@ std::vector<std::string> keys_to_set(const Choice& choice, const Setting& settin
 
 namespace {
 
+// The memory that a run may take: the machine's, or less where the user says so.
+std::string room_in_words(const config::Config& config, const Machine& machine) {
+  if (config::bytes_of_amount(config.memory.limit) < machine.memory)
+    return fmt::format("memory.limit = {}", config.memory.limit);
+  return fmt::format("{:.1f} GiB", gib(machine.memory));
+}
+
 // "23.1 GiB, 1.2 of them for a moment at the start, to tune products".
 std::string needs_in_words(const Plan& p) {
   std::string text = fmt::format("{:.1f} GiB", gib(p.needs()));
@@ -173,15 +322,16 @@ std::string needs_in_words(const Plan& p) {
 std::string why_nothing_fits(const Choice& choice, const Machine& machine) {
   const Plan& least = choice.smallest.value();
   std::string text = fmt::format(
-      "nothing fits into {:.1f} GiB: even {} of {} with train.recompute = \"{}\" and optim.moments = \"{}\" needs "
+      "nothing fits into {}: even {} of {} with train.recompute = \"{}\" and optim.moments = \"{}\" needs "
       "{}; ",
-      gib(machine.memory), counted(least.setting.batch_size, "row"), counted(choice.config.train.seq_len, "token"),
-      least.setting.recompute, choice.config.optim.moments, needs_in_words(least));
+      room_in_words(choice.config, machine), counted(least.setting.batch_size, "row"),
+      counted(choice.config.train.seq_len, "token"), least.setting.recompute, choice.config.optim.moments,
+      needs_in_words(least));
   if (!choice.asked_for) return text + "`redline plan` looks for what would";
-  if (choice.enough_gpus == 0 && choice.config.precision.matmul == "fp8")
+  if (const train::NotOnRanks* const no = train::refused_by(choice.config, Mode::fsdp); no && choice.enough_gpus == 0)
     return text +
-           "several GPUs share a run's state only without precision.matmul = \"fp8\": plan it in bf16, or make "
-           "the model smaller";
+           fmt::format("several GPUs share a run's state only without {}: plan without it, or make the model smaller",
+                       no->setting);
   if (choice.enough_gpus == 0) return text + "no number of GPUs mends that: make the model smaller";
   return text + fmt::format(
                     "{} hold it with parallel.mode = \"fsdp\" (redline plan --gpus {}), or make the model "
@@ -201,9 +351,8 @@ std::string why(const Choice& choice, const Machine& machine) {
                        counted(least.setting.batch_size, "row"), least.setting.recompute, needs_in_words(least));
     if (!choice.relaxed.empty()) text += fmt::format("with {} ", fmt::join(choice.relaxed, " "));
   }
-  text += fmt::format("{} of {} looked at fit into {:.1f} GiB; of them this is the fastest",
-                      choice.considered - choice.too_large.size(), counted(choice.considered, "setting"),
-                      gib(machine.memory));
+  text += fmt::format("{} of {} fit into {}; of them this is the fastest", choice.fitting,
+                      counted(choice.considered, "setting"), room_in_words(choice.config, machine));
   if (chosen.accumulate == 1) text += ": one micro-batch moves weights and gradients once a step";
   // The least that would have been asked for more: everything kept, or the next larger micro-batch.
   const Plan *kept = nullptr, *larger = nullptr;
@@ -279,6 +428,29 @@ void measure_all(std::vector<Trial>& rows, const config::Config& asked, device::
   }
 }
 
+// Where no batch fits by itself: the fastest of a few cuts of the step that fit with bytes elsewhere. Nothing is
+// measured.
+std::optional<Trial> cut_that_moves(const config::Config& config, device::Device& device, const Machine& machine) {
+  constexpr std::int64_t kRows[] = {1, 2, 4, 8};
+  std::optional<Trial> best;
+  const Setting own = setting_of(config);
+  const Room room = room_on(config, device, 1);
+  for (const std::int64_t rows : kRows) {
+    if (!chooses(config) || own.rows() % rows != 0 || rows > model::most_rows(config)) continue;
+    const Setting setting{rows, own.rows() / rows, config.train.recompute};
+    const Fit fit = find_fit(with_setting(config, setting), machine, room);
+    if (!fit.fits && fit.ways.empty()) continue;
+    Trial row;
+    row.name = in_words(setting);
+    row.setting = setting;
+    row.expected =
+        static_cast<double>(own.rows() * config.train.seq_len) / (fit.fits ? fit.asked.seconds : fit.ways[0].seconds);
+    row.state = TrialState::planned;
+    if (!best || row.expected > best->expected) best = std::move(row);
+  }
+  return best;
+}
+
 }  // namespace
 
 Machine machine_now(device::Device& device) {
@@ -291,13 +463,18 @@ Machine machine_now(device::Device& device) {
 AutoBatch find_batch_size(const config::Config& config, device::Device& device, const AutoBatchOptions& options) {
   const Machine machine = machine_now(device);
   const Choice choice = choose_or_relax(config, machine);
+  if (choice.best.empty() || choice.asked_for)
+    if (const std::optional<Trial> moved = cut_that_moves(config, device, machine))
+      return {
+          .config = with_setting(config, moved->setting), .tried = {*moved}, .rows_before = setting_of(config).rows()};
   if (choice.best.empty()) fail_user("train.batch_size = \"auto\": {}", why(choice, machine));
   if (choice.asked_for)  // which is the user's to decide
     fail_user(
-        "train.batch_size = \"auto\": nothing fits into {:.1f} GiB: even {} with train.recompute = \"{}\" needs "
+        "train.batch_size = \"auto\": nothing fits into {}: even {} with train.recompute = \"{}\" needs "
         "{}; {} would fit",
-        gib(machine.memory), counted(choice.asked_for->setting.batch_size, "row"), choice.asked_for->setting.recompute,
-        needs_in_words(*choice.asked_for), fmt::join(keys_to_set(choice, choice.best[0].setting), " "));
+        room_in_words(config, machine), counted(choice.asked_for->setting.batch_size, "row"),
+        choice.asked_for->setting.recompute, needs_in_words(*choice.asked_for),
+        fmt::join(keys_to_set(choice, choice.best[0].setting), " "));
 
   AutoBatch result;
   result.rows_before = setting_of(config).rows();
@@ -323,7 +500,7 @@ AutoBatch find_batch_size(const config::Config& config, device::Device& device, 
 
 config::Config adopt_batch_size(const config::Config& config, const config::Config& run) {
   Setting s = setting_of(run);
-  if (!config.origins.prefix({"train.recompute"}).empty()) s.recompute = config.train.recompute;
+  if (is_recompute_set(config)) s.recompute = config.train.recompute;
   return with_setting(config, s);
 }
 

@@ -18,28 +18,46 @@ inline constexpr std::int64_t kEnoughTokens = 8192;
 // The settings that fit the machine, fastest first. They keep the rows of a step. Where that makes every setting much
 // slower (a number of rows without a useful divisor), the nearest better number is taken and `changed` is set.
 // Recompute is chosen as well, unless the configuration sets it.
+//
+// Not every setting is planned. More rows need more memory and are no slower, with one kind of recompute: so the most
+// rows that fit are found by bisection, and of those below only the next few are planned.
 struct Choice {
   config::Config config;   // that the plans are of: the one that was asked for, or a relaxed one
   std::vector<Plan> best;  // empty: nothing fits
   bool changed = false;
-  std::size_t considered = 0;
-  std::vector<Plan> too_large;   // settings that do not fit
-  std::optional<Plan> smallest;  // the setting with the least memory, whether it fits or not
+  std::size_t considered = 0, fitting = 0;  // settings, and how many of them fit, planned or not
+  std::vector<Plan> too_large;              // of the planned ones
+  std::optional<Plan> smallest;             // the setting with the least memory, whether it fits or not
 
   // Of choose_or_relax(), where nothing fits as it was asked for:
   std::optional<Plan> asked_for = {};     // the least memory that it needs so
   std::vector<std::string> relaxed = {};  // the keys that let something fit, "optim.moments=8bit"
   int enough_gpus = 0;                    // where nothing at all fits on one: so many hold it; 0: not even 1024
 };
-Choice choose(const config::Config& config, const Machine& machine, const SearchOptions& options = {});
+Choice choose(const config::Config& config, const Machine& machine, const SearchOptions& options = {},
+              const Spread& spread = {});
 // The same, and where nothing fits, with the mildest change that lets something fit: a recompute that was not set, no
 // tuning of products, then those of train/memory_advice.h.
 Choice choose_or_relax(const config::Config& config, const Machine& machine, const SearchOptions& options = {});
 
+// A larger step, instead of the same one cut otherwise: more rows of a micro-batch, with recompute and micro-batches as
+// they are. Learning rates follow the root of the ratio (with_setting).
+inline constexpr double kLeastFilled = 0.85, kMostFilled = 0.95;  // of the memory
+struct Growth {
+  std::vector<Plan> rows;       // of 1, 1.5, 2 and 3 times the rows, whether they fit or not
+  std::optional<Plan> filling;  // the most rows that leave the rest of the memory free; nothing: not even one row does
+};
+Growth grow(const config::Config& config, const Machine& machine, const SearchOptions& options = {});
+
 // The configurations between which choose_or_relax() goes, the mildest change first. Recompute is open.
 std::vector<config::Config> relaxed_ways(const config::Config& config, const Machine& machine);
-// The setting of a configuration that keeps least.
-Setting least_setting(const config::Config& config);
+// The last of them with all that the others leave out: where that does not fit, none of them does.
+config::Config most_relaxed(const std::vector<config::Config>& ways);
+// The plan of the setting that keeps least.
+Plan least_plan(const config::Config& config, const Machine& machine, const Spread& spread = {});
+// The fewest ranks, a power of two, that hold the configuration with that setting, in the mode that shares most; 0: not
+// even 1024 do.
+int fewest_ranks(const config::Config& config, const Machine& machine);
 
 // The keys of a setting of the choice, as `redline train` takes them: those that let it fit, then its own.
 std::vector<std::string> keys_to_set(const Choice& choice, const Setting& setting);

@@ -64,7 +64,7 @@ struct Examination {
   double data_ms = 0;    // the part of its wait for data in which the device stood still
 
   Examination(const config::Config& c, const Machine& m, const Observed& o)
-      : config(c), machine(m), seen(o), planned(planned_step(c, m)) {
+      : config(c), machine(m), seen(o), planned(planned_step(c, m, o.filling)) {
     device_ms = std::max(0.0, seen.device_ms - seen.ranks_wait_ms);
     whole_ms = seen.step_ms + seen.evaluation_ms + seen.sampling_ms + seen.saving_ms;
     data_ms = std::min(seen.data_wait_ms, seen.idle_ms);
@@ -92,8 +92,10 @@ StepParts divide(const Examination& p) {
   parts[StepPart::communication].ms = 0;  // the part of it that computing hides costs nothing
   const double scale = parts.ms() > 0 ? p.device_ms / parts.ms() : 0;
   for (PartTime& part : parts.of) part.ms *= scale;
-  for (const StepPart of_tokens : {StepPart::products, StepPart::attention, StepPart::memory_bound, StepPart::head})
+  for (const StepPart of_tokens : {StepPart::products, StepPart::memory_bound, StepPart::head})
     parts[of_tokens].floor_ms *= 1 - p.seen.padding;
+  // Attention has no work in padding; a plan of full rows does not know that.
+  if (p.seen.filling.length == 0) parts[StepPart::attention].floor_ms *= 1 - p.seen.padding;
   for (PartTime& part : parts.of) part.floor_ms = std::min(part.floor_ms, part.ms);
   parts[StepPart::communication] = {p.seen.ranks_wait_ms, 0};
   parts[StepPart::launches].ms += std::max(0.0, p.seen.idle_ms - p.data_ms);
@@ -226,7 +228,7 @@ class Rules {
   }
 
   void recompute() {
-    if (c_.train.recompute == "none") return;
+    if (c_.train.recompute == "none" || c_.train.recompute == "auto") return;
     for (const char* less : {"none", "mlp"}) {
       if (c_.train.recompute == less) return;
       config::Config other = c_;
@@ -385,9 +387,9 @@ double batches_of_evaluation(const config::Train& t) {
 
 }  // namespace
 
-Observed expected_step(const config::Config& config, const Machine& machine) {
-  const Plan plan = make_plan(config, machine);
-  const PlannedStep planned = planned_step(config, machine);
+Observed expected_step(const config::Config& config, const Machine& machine, const Filling& filling) {
+  const Plan plan = make_plan(config, machine, {}, filling);
+  const PlannedStep planned = planned_step(config, machine, filling);
   const double planned_ms = planned.parts.ms();
   Observed seen;
   seen.device_ms = planned_ms;
@@ -395,7 +397,9 @@ Observed expected_step(const config::Config& config, const Machine& machine) {
     seen.device_ms += attention_estimate(config, planned, false) + launches_estimate(config, planned, false) +
                       planned.mlp_ms * odd_extent_share(config.model.ffn);
   seen.step_ms = seen.device_ms;
-  seen.tokens = static_cast<double>(plan.tokens_per_step);
+  seen.tokens = filling.utilisation * static_cast<double>(plan.tokens_per_step);
+  seen.padding = 1 - filling.utilisation;
+  seen.filling = filling;
   seen.mfu = plan.expected.mfu * planned_ms / seen.step_ms;
   if (config.train.eval_every > 0)
     seen.evaluation_ms =

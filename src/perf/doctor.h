@@ -34,6 +34,7 @@ struct Observed {
   std::string slowest_stage;                                   // of the data pipeline; "": not known
   bool graphs_fell_back = false, reference_attention = false;  // as the run said
   bool batch_was_chosen = false;                               // by train.batch_size = "auto"
+  Filling filling = {};                                        // of a step that was planned
   std::optional<StepParts> timed;                              // the device's parts, where nodes were timed
   Learned learned = {};
 };
@@ -71,7 +72,7 @@ struct Diagnosis {
 };
 
 // The step as the plan expects it. Slow kernels that the plan does not know are counted in.
-Observed expected_step(const config::Config& config, const Machine& machine);
+Observed expected_step(const config::Config& config, const Machine& machine, const Filling& filling = {});
 
 Diagnosis diagnose(const config::Config& config, const Machine& machine, const Observed& seen);
 

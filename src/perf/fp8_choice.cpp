@@ -9,6 +9,7 @@
 
 #include "model/family.h"
 #include "model/lowering.h"
+#include "perf/walk.h"
 #include "program/executor.h"
 #include "program/program.h"
 
@@ -69,10 +70,13 @@ std::map<std::string, Summed> time_products(const config::Config& config, const 
 // Seconds of a micro-step, with its share of the update, in all that is no product of a linear.
 double beside_products(const config::Config& c, const Machine& machine) {
   const Lowered l = lowered_for_card(c);
-  const auto seconds = [&](std::string_view program) {
-    return expected_seconds(
-        l.model.set, program, static_cast<double>(c.train.batch_size), static_cast<double>(c.train.seq_len), machine,
-        [&](const Node& node) { return model::fp8_product_of(l.model.table, l.model.set, node).empty(); });
+  const auto seconds = [&](std::string_view name) {
+    const program::Program& program = l.model.set.find(name);
+    std::vector<double> times = node_seconds(l.model.set, program, static_cast<double>(c.train.batch_size),
+                                             static_cast<double>(c.train.seq_len), machine);
+    for (std::size_t i = 0; i < times.size(); ++i)
+      if (!model::fp8_product_of(l.model.table, l.model.set, program.nodes[i]).empty()) times[i] = 0;
+    return walk(program, times).end;
   };
   return seconds(micro_step(c)) + seconds(model::kUpdate) / static_cast<double>(c.train.accumulate);
 }

@@ -17,6 +17,8 @@ constexpr std::int64_t kMostLogitsRows = 1 << 24;  // that kernels.logits_rows t
 
 constexpr const char* kOneWay = "the CPU computes in fp32, whatever this key says";
 constexpr const char* kOneAttention = "the CPU has one attention, which keeps no scores";
+constexpr const char* kOneRank =
+    "there is one rank: redline launch -n N -- ladder ... measures it, redline plan --gpus N plans it";
 constexpr const char* kNoProposals = "the CPU's library has one way to compute a product";
 
 // An unfused AdamW in fp32: m and v (read with the gradient, written), the root of v (read, written), the step (m, root
@@ -103,7 +105,7 @@ std::vector<Trial> fused_savings(const config::Config& config, device::Kind kind
 class Climbing {
  public:
   Climbing(const LoadConfig& load, const Bench& bench, const SearchOptions& options)
-      : search_(options, without_simulations(bench), load), own_(load({})), rungs_(rungs()) {}
+      : search_(options, without_simulations(bench), load), own_(load({})), rungs_(rungs(own_, bench.ranks)) {}
 
   Ladder up() {
     put_base();
@@ -129,7 +131,7 @@ class Climbing {
       first("the full step", "every rung on that makes it faster", full);
       KeyValues before = naive_;  // what a rung's key was below it
       for (const Rung& rung : rungs_) {
-        if (rung.kind == RungKind::memory || rung.kind == RungKind::batch) {
+        if (rung.kind != RungKind::speed && rung.kind != RungKind::absent) {
           search_.leave_out();
           continue;
         }
@@ -189,7 +191,7 @@ class Climbing {
     for (std::int64_t parts = 1; parts <= own.batch_size; ++parts) {
       if (own.batch_size % parts != 0) continue;
       base = {own.batch_size / parts, own.accumulate * parts, "none"};
-      naive_ = naive_keys(own_, base);
+      naive_ = naive_keys(own_, base, search_.bench().ranks);
       if (search_.bench().fits(search_.load(naive_))) break;
     }
     if (base.batch_size != own.batch_size)
@@ -244,7 +246,8 @@ class Climbing {
     }
     const KeyValues keys = over(keys_, row.keys);
     if (row.keys.empty() || !search_.has_effect(keys_, row.keys)) {
-      keys_ = keys;  // costs nothing, and the full step has no key of the naive one left
+      // Costs nothing, and the full step has no key of the naive one left.
+      if (rung.kind != RungKind::another_model) keys_ = keys;
       return add(std::move(row), TrialState::no_effect, lacks);
     }
     search_.measure(row, keys);
@@ -257,6 +260,10 @@ class Climbing {
   // rung that can be measured stays.
   void decide(Trial& row, const Rung& rung, const KeyValues& keys) {
     if (!row.measured.done()) return;
+    if (rung.kind == RungKind::another_model) {
+      row.reason = "another model: not in what follows";
+      return;
+    }
     const double noise = std::max(row.measured.noise, before_.noise);
     const double least = !before_.done() ? 0 : rung.kind == RungKind::memory ? 1 + noise : 1 - noise;
     row.kept = row.over_before >= least;
@@ -304,22 +311,53 @@ class Climbing {
 
 }  // namespace
 
-KeyValues naive_keys(const config::Config& c, const Setting& base) {
-  const double dropout = c.model.dropout > 0 ? c.model.dropout : kUsualDropout;
-  return {"precision.matmul=fp32",
-          "kernels.attention=reference",
-          "kernels.graphs=off",
-          "kernels.tuning=off",
-          "data.packing=pad",
-          fmt::format("kernels.logits_rows={}", std::min(base.batch_size * c.train.seq_len, kMostLogitsRows)),
-          fmt::format("model.dropout={}", dropout),
-          "optim.moments=fp32",
-          "train.recompute=none",
-          fmt::format("train.batch_size={}", base.batch_size),
-          fmt::format("train.accumulate={}", base.accumulate)};
+namespace {
+
+// Weights that a run goes on from have their heads.
+bool may_change_heads(const config::Config& c) { return c.model.init_from.empty() && c.model.heads > 1; }
+bool shares_heads(const config::Config& c) { return c.model.kv_heads < c.model.heads; }
+
+// Heads of keys and values of a model that shares none: a quarter of the queries', or the next fewer that divide them.
+std::int64_t usual_kv_heads(std::int64_t heads) {
+  std::int64_t n = std::max<std::int64_t>(1, heads / 4);
+  while (heads % n != 0) --n;
+  return n;
 }
 
-std::vector<Rung> rungs() {
+Rung grouped_queries(const config::Config& c) {
+  Rung rung{"GQA", RungKind::speed, {}, "several heads of queries share one of keys and values", "", true};
+  if (!may_change_heads(c)) {
+    rung.lacks = c.model.heads == 1 ? "the model has one head" : "the weights of model.init_from have their heads";
+    return rung;
+  }
+  if (!shares_heads(c)) rung.kind = RungKind::another_model;
+  rung.keys = {fmt::format("model.kv_heads={}", shares_heads(c) ? c.model.kv_heads : usual_kv_heads(c.model.heads))};
+  return rung;
+}
+
+}  // namespace
+
+KeyValues naive_keys(const config::Config& c, const Setting& base, int ranks) {
+  const double dropout = c.model.dropout > 0 ? c.model.dropout : kUsualDropout;
+  KeyValues keys = {"precision.matmul=fp32",
+                    "kernels.attention=reference",
+                    "kernels.graphs=off",
+                    "kernels.tuning=off",
+                    "data.packing=pad",
+                    "data.workers=0",
+                    fmt::format("kernels.logits_rows={}", std::min(base.batch_size * c.train.seq_len, kMostLogitsRows)),
+                    fmt::format("model.dropout={}", dropout),
+                    "optim.moments=fp32",
+                    "train.recompute=none",
+                    fmt::format("train.batch_size={}", base.batch_size),
+                    fmt::format("train.accumulate={}", base.accumulate)};
+  if (ranks > 1) keys.emplace_back("parallel.mode=fsdp");
+  if (may_change_heads(c) && shares_heads(c)) keys.push_back(fmt::format("model.kv_heads={}", c.model.heads));
+  return keys;
+}
+
+std::vector<Rung> rungs(const config::Config& config, int ranks) {
+  const auto on_ranks = [&](const char* key) { return ranks > 1 ? KeyValues{key} : KeyValues{}; };
   using enum RungKind;
   return {
       {"tf32 products", speed, {"precision.matmul=tf32"}, "fp32 operands rounded to 10 bits in products", kOneWay},
@@ -343,12 +381,17 @@ std::vector<Rung> rungs() {
       {"all proposals", speed, {"kernels.tuning=max"}, "every algorithm that cuBLASLt proposes is timed", kNoProposals},
       {"buckets", speed, {"data.packing=bucket"}, "documents of similar length share a batch"},
       {"packing", speed, {"data.packing=pack"}, "documents fill rows: next to no padding"},
+      {"loader threads", speed, {"data.workers=-1"}, "batches are made beside the steps, and not between them"},
       {"logits in chunks",
        speed,
        {"kernels.logits_rows=0"},
        "the whole logits never exist",
        "a micro-batch is one chunk"},
       {"no dropout", speed, {"model.dropout=0"}, "one pass less over each branch", "", true},
+      grouped_queries(config),
+      {"ZeRO-1", speed, on_ranks("parallel.mode=zero1"),
+       "ranks share out masters and moments, no longer weights and gradients", kOneRank},
+      {"DDP", speed, on_ranks("parallel.mode=ddp"), "every rank keeps everything", kOneRank},
       {"fp8 products",
        speed,
        {"precision.matmul=fp8", "precision.fp8=auto"},

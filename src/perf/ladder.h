@@ -15,10 +15,11 @@
 namespace redline::perf {
 
 enum class RungKind {
-  speed,   // stays in what follows, unless it makes the step slower
-  memory,  // buys memory with time: stays only where the step gets faster
-  batch,   // the plan's best batch size; its keys are known after planning
-  absent,  // no key does it; `lacks` says why
+  speed,          // stays in what follows, unless it makes the step slower
+  memory,         // buys memory with time: stays only where the step gets faster
+  batch,          // the plan's best batch size; its keys are known after planning
+  another_model,  // measured beside the others, never in what follows
+  absent,         // no key does it; `lacks` says why
 };
 
 struct Rung {
@@ -31,8 +32,8 @@ struct Rung {
 };
 
 // The naive step: every rung off. `base` says the rows of a micro-batch.
-KeyValues naive_keys(const config::Config& config, const Setting& base);
-std::vector<Rung> rungs();  // in their order
+KeyValues naive_keys(const config::Config& config, const Setting& base, int ranks = 1);
+std::vector<Rung> rungs(const config::Config& config, int ranks = 1);  // in their order
 
 struct Tier {
   std::string_view name, about;

@@ -10,10 +10,15 @@
 #include "base/clock.h"
 #include "base/dtype.h"
 #include "base/error.h"
+#include "config/load.h"
+#include "io/communicator.h"
+#include "io/json.h"
+#include "model/family.h"
 #include "perf/batch_size.h"
 #include "perf/fp8_choice.h"
 #include "perf/profile.h"
 #include "train/memory_advice.h"
+#include "train/trainer.h"
 
 namespace redline::perf {
 namespace {
@@ -39,11 +44,47 @@ double noise_of(const std::vector<double>& times) {
   return std::max(kLeastNoise, 1.57 * spread / quantile(times, 0.5) / std::sqrt(static_cast<double>(times.size())));
 }
 
+bool on_ranks(const train::Team* team) { return team && !team->alone(); }
+
+// Rank 0's words on every rank. Clocks differ, and steps that ranks make together must be as many on each.
+std::string of_first(const train::Team* team, const std::string& words) {
+  if (!on_ranks(team)) return words;
+  team->progress(0);
+  return team->communicator->broadcast(words);
+}
+
+Measured of_first(const train::Team* team, const Measured& m) {
+  if (!on_ranks(team)) return m;
+  const io::Json json = io::Json::parse(
+      of_first(team, io::Json{{"problem", m.problem},
+                              {"note", m.note},
+                              {"joules", m.joules_per_token ? io::Json(*m.joules_per_token) : io::Json(nullptr)},
+                              {"figures", {m.step_ms, m.tokens_per_s, m.mfu, m.waiting, m.noise}},
+                              {"counts", {m.memory, m.steps}}}
+                         .dump(-1, ' ', false, io::Json::error_handler_t::replace)));
+  Measured first;
+  first.problem = json.at("problem");
+  first.note = json.at("note");
+  if (!json.at("joules").is_null()) first.joules_per_token = json.at("joules").get<double>();
+  const io::Json &figures = json.at("figures"), &counts = json.at("counts");
+  first.step_ms = figures[0];
+  first.tokens_per_s = figures[1];
+  first.mfu = figures[2];
+  first.waiting = figures[3];
+  first.noise = figures[4];
+  first.memory = counts[0];
+  first.steps = counts[1];
+  return first;
+}
+
 // Steps of one micro-batch and of two, timed as training runs them.
 class Stretch {
  public:
   Stretch(const config::Config& config, device::Device& device, const MeasureOptions& options)
-      : all_(config.train.accumulate), device_(device), options_(options), steps_(config, device, options.stop) {}
+      : all_(config.train.accumulate),
+        device_(device),
+        options_(options),
+        steps_(config, device, options.stop, options.team) {}
 
   Measured run() {
     if (warm_up()) time_steps();
@@ -52,18 +93,20 @@ class Stretch {
     const Work work = steps_.work();
     const auto micro_batches = static_cast<double>(all_);
     m.step_ms = 1e3 * seconds;
-    m.tokens_per_s = work.tokens * micro_batches / seconds;
+    const double ranks = on_ranks(options_.team) ? options_.team->sharing.ranks : 1;
+    m.tokens_per_s = ranks * work.tokens * micro_batches / seconds;
     if (options_.peak_flops > 0) m.mfu = work.model_flops * micro_batches / seconds / options_.peak_flops;
     m.memory = device_.allocated_bytes();
     m.waiting = waited_ / std::max(timed_, 1e-9);
     if (m.waiting > kWorthTelling) m.note = fmt::format("waited for data {:.0f}% of the time", 100 * m.waiting);
     m.noise = noise_of(times_[times_[1].empty() ? 0 : 1]);
     m.steps = static_cast<std::int64_t>(times_[0].size() + times_[1].size());
-    if (watts_) m.joules_per_token = *watts_ / m.tokens_per_s;
+    if (watts_) m.joules_per_token = ranks * *watts_ / m.tokens_per_s;
     return m;
   }
 
  private:
+  bool agreed(bool mine) const { return of_first(options_.team, mine ? "yes" : "no") == "yes"; }
   std::int64_t few() const { return std::min<std::int64_t>(all_, 2); }
   // Steps of one or two micro-batches are timed whole.
   bool whole_steps() const { return all_ <= 2; }
@@ -78,11 +121,11 @@ class Stretch {
   // Products are tuned, attention is chosen and graphs are captured. False: a micro-batch takes so long that one of
   // them is all there is.
   bool warm_up() {
-    const bool slow = steps_.step(index_++, 1).seconds > kSlow * options_.seconds;
+    const bool slow = agreed(steps_.step(index_++, 1).seconds > kSlow * options_.seconds);
     const double begin = steady_seconds();
     if (slow) {
       const StepTimes again = steps_.step(index_++, 1);
-      if (again.seconds > kSlow * options_.seconds) {
+      if (agreed(again.seconds > kSlow * options_.seconds)) {
         waited_ = again.waited;
         times_[0] = {again.seconds};
         timed_ = again.seconds;
@@ -91,7 +134,7 @@ class Stretch {
     }
     if (few() > 1) steps_.step(index_++, few());
     const int rounds = device_.runs_ahead() ? 2 : 0;  // graphs are replayed from here on
-    for (int round = 0; round < rounds && steady_seconds() - begin < options_.seconds; ++round)
+    for (int round = 0; round < rounds && agreed(steady_seconds() - begin < options_.seconds); ++round)
       for (std::int64_t n = 1; n <= few(); ++n) steps_.step(index_++, n);
     return true;
   }
@@ -127,8 +170,8 @@ class Stretch {
         under_way = micro_batches;
       }
       const bool each = whole_steps() ? round >= 1 : round >= 2 * few() - 1;
-      if (each && steady_seconds() - begin >= options_.seconds) break;
-      if (round >= few() && steady_seconds() - begin >= kSlow * options_.seconds) break;
+      const double took = steady_seconds() - begin;
+      if (agreed((each && took >= options_.seconds) || (round >= few() && took >= kSlow * options_.seconds))) break;
     }
     if (under_way > 0) steps_.take(), over(under_way);
     timed_ = last - begin;
@@ -146,10 +189,14 @@ class Stretch {
   std::optional<double> watts_;
 };
 
-std::string memory_problem(const config::Config& config, device::Device& device) {
-  const std::int64_t needed = train::memory_needed(config, device.kind()), free = device.available_bytes();
-  if (needed <= free) return "";
-  return fmt::format("it needs {:.1f} GiB, and {:.1f} GiB are free", gib(needed), gib(free));
+std::string memory_problem(const config::Config& config, device::Device& device, const train::Team* team) {
+  dist::Sharing sharing = team ? team->sharing : dist::Sharing{};
+  sharing.mode = dist::mode_named(config.parallel.mode);
+  const std::int64_t needed = train::memory_needed(config, device.kind(), sharing),
+                     allowed = train::memory_allowed(config, device);
+  if (needed <= allowed) return "";
+  return fmt::format("it needs {:.1f} GiB, and {:.1f} GiB are {}", gib(needed), gib(allowed),
+                     allowed < device.available_bytes() ? "what memory.limit allows" : "free");
 }
 
 }  // namespace
@@ -160,18 +207,27 @@ Measured measure(const config::Config& asked, device::Device& device, const Meas
     end_if_asked(options.stop);
     config::Config config = asked;
     if (config.train.automatic_batch_size) config = find_batch_size(config, device, {.measure = false}).config;
-    if ((m.problem = memory_problem(config, device)); !m.problem.empty()) return m;
+    m.problem = of_first(options.team, memory_problem(config, device, options.team));
+    if (!m.problem.empty()) return m;
     std::string fp8;
     if (config.precision.matmul == "fp8") {
       const Fp8Choice choice = settle_fp8(config, device, true);
       config = choice.config;
       fp8 = "fp8: " + model::in_words(model::fp8_products(config), choice.reasons);
     }
+    if (on_ranks(options.team))  // numbers and lists that rank 0 has found
+      config = config::parse(of_first(options.team, config::dump(config)), "rank 0", model::settle_family);
     m = Stretch(config, device, options).run();
     if (!fp8.empty()) m.note = m.note.empty() ? fp8 : fmt::format("{}; {}", fp8, m.note);
+    m = of_first(options.team, m);
+  } catch (const UserError& e) {  // on ranks all have it: it is of the configuration
+    m.problem = e.what();
   } catch (const std::bad_alloc&) {
+    if (on_ranks(options.team)) throw;  // others may wait in a step
     m.problem = "there is not enough memory for it";
-  } catch (const std::exception& e) {  // a UserError, a MachineError, a library's: the next configuration may run
+  } catch (const std::exception& e) {
+    if (on_ranks(options.team)) throw;
+    // A MachineError, a library's: the next configuration may run.
     m.problem = e.what();
   }
   return m;

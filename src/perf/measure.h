@@ -11,6 +11,10 @@
 #include "device/device.h"
 #include "device/gpu_monitor.h"
 
+namespace redline::train {
+struct Team;
+}
+
 namespace redline::perf {
 
 struct Measured {
@@ -33,6 +37,9 @@ struct MeasureOptions {
   double peak_flops = 0;           // the peak of MFU
   const StopFlag* stop = nullptr;  // once set, measure() ends with an Interrupted
   const device::GpuMonitor* gpu = nullptr;
+  // Of several ranks: all of them measure the same configuration, in its parallel.mode, and get rank 0's figures, which
+  // are of all ranks together. Not with `stop`: ranks end a step together or not at all.
+  const train::Team* team = nullptr;
 };
 
 // A configuration that cannot run here is a `problem` in the result, not an error: too little memory, a missing kernel,

@@ -38,29 +38,38 @@ std::vector<float> random_elements(std::uint64_t stream) {
 Peak measure_cpu_peak(ThreadPool& pool) {
   const std::vector<float> a = random_elements(1), b = random_elements(2);
   std::vector<float> c(a.size());
-  Peak peak;
+  std::vector<TimedProduct> timed;
   for (const Extents& e : kTimedProducts) {
     const ops::cpu::Gemm product = ops::cpu::product(  // y = x * weight^T, as every linear of a model
         {a.data(), e.m, e.k, e.k}, ops::cpu::turned({b.data(), e.n, e.k, e.k}), c.data(), e.n);
     const double start = steady_seconds();
-    std::vector<double> rates;
+    std::vector<double>& rates =
+        timed.emplace_back(TimedProduct{fmt::format("fp32 product of {} x {} x {}", e.m, e.n, e.k), {}}).rates;
     for (int run = 0; run < kMostRuns && steady_seconds() - start < kSecondsEach; ++run) {
       const double begin = steady_seconds();
       ops::cpu::gemm(product, pool);
       rates.push_back(2.0 * static_cast<double>(e.m * e.n * e.k) / (steady_seconds() - begin));
     }
+  }
+  return peak_of(timed);
+}
+
+}  // namespace
+
+Peak peak_of(const std::vector<TimedProduct>& products) {
+  Peak peak;
+  for (const TimedProduct& product : products) {
+    std::vector<double> rates = product.rates;
     std::ranges::sort(rates);
-    if (rates.back() <= peak.flops) continue;
+    if (rates.empty() || rates.back() <= peak.flops) continue;
     peak.flops = rates.back();
     peak.usual = rates[rates.size() / 2];
-    peak.source = fmt::format("measured: fp32 product of {} x {} x {}", e.m, e.n, e.k);
+    peak.source = "measured: " + product.what;
   }
   if (peak.usual < kSteady * peak.flops)
     peak.source += fmt::format(", noisy: half of them reached {:.0f}% of it at most", 100 * peak.usual / peak.flops);
   return peak;
 }
-
-}  // namespace
 
 Peak measure_peak(device::Device& device) {
   if (device.kind() == device::Kind::cpu) return measure_cpu_peak(static_cast<device::CpuDevice&>(device).pool());
@@ -80,8 +89,7 @@ std::string peaks_differ(const Peak& first, const Peak& last) {
   if (ratio > kSteady && ratio < 1 / kSteady) return "";
   return fmt::format(
       "a product reaches {:.3g} GFLOP/s now and reached {:.3g} at the start, against which mfu is held: others use "
-      "this "
-      "machine, and mfu is noisy (50% of it would be {:.0f}% against the larger of the two)",
+      "this machine, and mfu is noisy (50% of it would be {:.0f}% against the larger of the two)",
       1e-9 * last.flops, 1e-9 * first.flops, 50 * std::min(1.0, first.flops / last.flops));
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "device/device.h"
 
@@ -19,6 +20,14 @@ struct Peak {
 // neighbours leave of it in that time: `source` says so where the products differ much.
 Peak find_peak(device::Device& device);
 Peak measure_peak(device::Device& device);  // even where there is a datasheet
+
+// A product that was timed several times, in FLOPs a second each.
+struct TimedProduct {
+  std::string what;  // "fp32 product of 1024 x 1024 x 1024"
+  std::vector<double> rates;
+};
+// The best rate of all; `source` says "noisy" where the same product was usually much slower.
+Peak peak_of(const std::vector<TimedProduct>& products);
 
 // What to say of a peak that was measured at the start of a run and again at its end; empty where they agree. MFU is
 // held against the first.

@@ -4,9 +4,12 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 
+#include "base/dtype.h"
 #include "base/error.h"
 #include "base/words.h"
+#include "config/load.h"
 #include "device/device.h"
 #include "model/fp8_linears.h"
 #include "model/lowering.h"
@@ -21,15 +24,17 @@ using program::Role;
 
 constexpr std::size_t kLargestShown = 6;
 
-FlopParts flops_of(const program::ProgramSet& set, const data::BatchShape& shape) {
+// Of a real token.
+FlopParts flops_of(const program::ProgramSet& set, const data::BatchShape& shape, const Filling& filling) {
   const double tokens = static_cast<double>(shape.tokens()), t = static_cast<double>(shape.seq_len);
+  const auto [documents, length] = documents_of(shape.rows, shape.seq_len, filling);
   FlopParts parts;
   for (const program::Node& node : set.find(model::kFirst).nodes) {
     if (node.phase == program::Phase::recompute) continue;
-    const double rows = static_cast<double>(shape.rows);
     const double seen = node.cost.window == kNoWindow ? t : std::min(t, static_cast<double>(node.cost.window));
-    parts.scores += node.cost.flops_per_pair * rows * kept_pairs(t, node.cost.window) / tokens;
-    parts.scores_palm += node.cost.flops_per_pair * seen * rows * t / tokens;
+    parts.scores +=
+        node.cost.flops_per_pair * documents * kept_pairs(length, node.cost.window) / (filling.utilisation * tokens);
+    parts.scores_palm += node.cost.flops_per_pair * seen;
     const program::Part part = node.place.part;
     (part == program::Part::head  ? parts.head
      : part == program::Part::mlp ? parts.mlp
@@ -38,11 +43,28 @@ FlopParts flops_of(const program::ProgramSet& set, const data::BatchShape& shape
   return parts;
 }
 
-MemoryKinds memory_of(const program::MemoryPlan& memory, const Machine& machine) {
-  const program::ArenaPlan& plan = memory.device;
+// Memory that NCCL takes of a card for its channels. It depends on the links and is not known before a run, so this is
+// a guess, rather too large.
+constexpr std::int64_t kLibraryBytes = std::int64_t{768} << 20;
+
+// Transient values at the peak that collectives fill or send, by role.
+std::int64_t travelling(const program::ProgramSet& set, Role role) {
+  std::set<program::ValueId> sent;
+  for (const program::Node& node : set.programs[set.memory.device.peak->program].nodes)
+    if (program::is_collective(node.op))
+      program::each_operand(node.op,
+                            [&](std::string_view, program::ValueId id, Access) { sent.insert(set.owner(id)); });
+  std::int64_t bytes = 0;
+  for (const program::ValueId id : program::alive_at_peak(set))
+    if (set.at(id).role == role && sent.contains(id)) bytes += aligned(set.at(id).bytes());
+  return bytes;
+}
+
+MemoryKinds memory_of(const program::ProgramSet& set, const Machine& machine, int ranks) {
+  const program::ArenaPlan& plan = set.memory.device;
   const auto role = [&](Role r) { return plan.by_role[static_cast<int>(r)]; };
   MemoryKinds m;
-  m.host_arena = memory.host.total;
+  m.host_arena = set.memory.host.beyond_results();
   m.arena = plan.total;
   m.masters = role(Role::parameter);
   m.working_copies = role(Role::working);
@@ -51,9 +73,14 @@ MemoryKinds memory_of(const program::MemoryPlan& memory, const Machine& machine)
   m.averages = role(Role::average);
   m.inputs = role(Role::scale) + role(Role::record) + role(Role::constant) + role(Role::cache) + role(Role::input) +
              role(Role::output);
-  m.workspace = role(Role::scratch);
-  m.activations = plan.total - plan.persistent - m.workspace;
+  if (ranks > 1 && plan.peak) {
+    m.gathered = travelling(set, Role::activation);
+    m.communication = travelling(set, Role::scratch);
+  }
+  m.workspace = role(Role::scratch) - m.communication;
+  m.activations = plan.total - plan.persistent - role(Role::scratch) - m.gathered;
   if (machine.kind == device::Kind::cuda) m.workspace += device::kUploadSegments * device::kUploadSegmentBytes;
+  if (machine.kind == device::Kind::cuda && ranks > 1) m.communication += kLibraryBytes;
   m.context = machine.in_context;
   return m;
 }
@@ -75,47 +102,12 @@ std::vector<NamedBytes> largest_of(const program::ProgramSet& set) {
   return all;
 }
 
-// A product is tuned on operands of its own beside the arena: the largest of them counts.
-std::int64_t tuning_bytes(const program::ProgramSet& set) {
-  std::int64_t most = 0;
-  const auto count = [&](const program::Node& node) {
-    if (node.cost.flops == 0) return;
-    std::int64_t bytes = 0;
-    std::visit(
-        [&](const auto& op) {
-          const auto size = [&](program::ValueId id) { return id.present() ? set.at(id).bytes() : 0; };
-          if constexpr (requires { op.logits; }) {
-            const program::Value& x = set.at(op.x);  // a chunk of it
-            bytes = size(op.logits) + size(op.workspace) + std::max(size(op.weight), size(op.dweight)) +
-                    x.bytes() / x.shape[0] * set.at(op.logits).shape[0];
-          } else {
-            op.map([&](std::string_view, program::ValueId id, Access) { return bytes += size(id); });
-          }
-        },
-        node.op);
-    most = std::max(most, bytes);
-  };
-  for (const std::string_view program : {model::kFirst, model::kUpdate})
-    std::ranges::for_each(set.find(program).nodes, count);
-  return most;
-}
-
-Expected expected_of(const model::LoweredModel& lowered, const model::LoweringOptions& options, std::int64_t accumulate,
-                     const FlopParts& flops, const Machine& machine) {
-  const auto seconds = [&](std::string_view program) {
-    return expected_seconds(lowered.set, program, static_cast<double>(options.batch.rows),
-                            static_cast<double>(options.batch.seq_len), machine);
-  };
-  Expected e;
-  e.step_seconds = seconds(model::kFirst) + seconds(model::kUpdate);
-  if (accumulate > 1) e.step_seconds += static_cast<double>(accumulate - 1) * seconds(model::kAccumulate);
-  e.tokens_per_s = static_cast<double>(options.batch.tokens() * accumulate) / e.step_seconds;
-  e.mfu = e.tokens_per_s * flops.total() / machine.peak_flops;
-  e.mfu_palm = e.tokens_per_s * flops.palm() / machine.peak_flops;
-  return e;
-}
-
 }  // namespace
+
+std::int64_t fixed_bytes(const Machine& machine) {
+  const bool card = machine.kind == device::Kind::cuda;
+  return machine.in_context + (card ? device::kUploadSegments * device::kUploadSegmentBytes : 0);
+}
 
 Setting setting_of(const config::Config& c) { return {c.train.batch_size, c.train.accumulate, c.train.recompute}; }
 
@@ -151,25 +143,36 @@ config::Config as_possible(const config::Config& config, const Machine& machine)
   return c;
 }
 
-Plan make_plan(const config::Config& asked, const Machine& machine) {
+Plan make_plan(const config::Config& asked, const Machine& machine, const Spread& spread, const Filling& filling) {
   const config::Config config = as_possible(asked, machine);
-  const model::LoweringOptions options = model::lowering_options(config, machine.kind);
-  const model::LoweredModel lowered = model::lower(config.model, options);
+  const StepWalk step(config, machine, spread, filling);
+  const model::LoweredModel& lowered = step.lowered();
+  const data::BatchShape& batch = step.options().batch;
   Plan p;
   p.setting = setting_of(config);
+  p.mode = spread.mode;
+  p.ranks = spread.ranks;
   p.parameters = model::parameter_count(lowered.table);
-  p.tokens_per_step = options.batch.tokens() * config.train.accumulate;
-  p.flops = flops_of(lowered.set, options.batch);
-  p.memory = memory_of(lowered.set.memory, machine);
+  p.tokens_per_step = batch.tokens() * config.train.accumulate;
+  p.flops = flops_of(lowered.set, batch, {});
+  p.memory = memory_of(lowered.set, machine, spread.ranks);
   p.checkpoint = model::state_bytes(lowered.state);
-  p.snapshot = model::snapshot_bytes(lowered.state);
-  p.snapshot_on_device = p.memory.total() + p.snapshot + model::kSpareForSnapshot <= machine.memory;
-  const bool tunes = config.kernels.tuning != "off" && !config.kernels.deterministic;
-  if (machine.kind == device::Kind::cuda && tunes) p.tuning = tuning_bytes(lowered.set);
-  p.fits = p.needs() <= machine.memory;
+  p.tuning = model::tuning_bytes(lowered, config, machine.kind);
+  p.snapshot = model::snapshot_bytes(lowered, program::Memory::host).all();
+  const std::int64_t left = std::min(machine.memory - p.needs() - model::kSpareForSnapshot,
+                                     config::bytes_of_amount(config.memory.limit) - p.memory.arena);
+  const model::SnapshotBytes room{machine.kind == device::Kind::cuda ? left : 0, p.snapshot};
+  p.snapshot_on_device = model::snapshot_memories(lowered, room).front() == program::Memory::device;
+  p.fits = p.needs() <= machine.memory && p.memory.arena <= config::bytes_of_amount(config.memory.limit);
   p.largest = largest_of(lowered.set);
   if (const auto& peak = lowered.set.memory.device.peak) p.peak_node = lowered.set.node(*peak).full_name();
-  p.expected = expected_of(lowered, options, config.train.accumulate, p.flops, machine);
+  p.times = step.times();
+  const FlopParts flops = flops_of(lowered.set, batch, filling);
+  Expected& e = p.expected;
+  e.step_seconds = p.times.total();
+  e.tokens_per_s = filling.utilisation * static_cast<double>(p.tokens_per_step) * spread.ranks / e.step_seconds;
+  e.mfu = e.tokens_per_s * flops.total() / (spread.ranks * machine.peak_flops);
+  e.mfu_palm = e.tokens_per_s * flops.palm() / (spread.ranks * machine.peak_flops);
   return p;
 }
 
@@ -208,23 +211,23 @@ void add_timed(StepParts& parts, const TimedNode& node) {
   if (node.phase != name_of(program::Phase::recompute)) part.floor_ms += std::min(node.floor_ms, node.ms);
 }
 
-PlannedStep planned_step(const config::Config& asked, const Machine& machine) {
+PlannedStep planned_step(const config::Config& asked, const Machine& machine, const Filling& filling) {
   const config::Config config = as_possible(asked, machine);
   const model::LoweringOptions options = model::lowering_options(config, machine.kind);
   const model::LoweredModel lowered = model::lower(config.model, options);
-  const auto rows = static_cast<double>(options.batch.rows), seq_len = static_cast<double>(options.batch.seq_len);
+  const auto [documents, length] = documents_of(options.batch.rows, options.batch.seq_len, filling);
   const double gap = 1e3 * seconds_between_nodes(machine.kind);
   PlannedStep step;
-  const auto add = [&](std::string_view name, double times) {
+  const auto add = [&, documents = documents, length = length](std::string_view name, double times) {
     const program::Program& program = lowered.set.find(name);
-    const std::vector<double> seconds = node_seconds(lowered.set, program, rows, seq_len, machine);
+    const std::vector<double> seconds = node_seconds(lowered.set, program, documents, length, machine);
     for (std::size_t i = 0; i < program.nodes.size(); ++i) {
       const program::Node& node = program.nodes[i];
       const std::string_view op = program::name_of(node.op);
       const double ms = std::max(0.0, 1e3 * seconds[i] - gap);
       const double peak =
           op == "fp8_product" && machine.tflops.fp8 > 0 ? 1e12 * machine.tflops.fp8 : machine.peak_flops;
-      const double pairs = rows * kept_pairs(seq_len, node.cost.window);
+      const double pairs = documents * kept_pairs(length, node.cost.window);
       const double floor = 1e3 * std::max((node.cost.flops + node.cost.flops_per_pair * pairs) / peak,
                                           node.cost.bytes / machine.copy_rate);
       add_timed(step.parts, {op, name_of(node.phase), times * ms, times * floor});
@@ -233,10 +236,11 @@ PlannedStep planned_step(const config::Config& asked, const Machine& machine) {
       if (machine.kind == device::Kind::cuda) step.node_by_node_ms += times * std::max(0.0, 1e3 * kLaunchSeconds - ms);
     }
   };
-  add(model::kFirst, 1);
-  if (config.train.accumulate > 1) add(model::kAccumulate, static_cast<double>(config.train.accumulate - 1));
-  add(model::kUpdate, 1);
-  step.evaluation_ms = 1e3 * expected_seconds(lowered.set, model::kEvaluate, rows, seq_len, machine);
+  for (const model::StepProgram& run : model::programs_of_step(options, config.train.accumulate))
+    add(run.name, static_cast<double>(run.times));
+  // Held-out documents are packed, whatever data.packing says.
+  const Documents full = documents_of(options.batch.rows, options.batch.seq_len, {});
+  step.evaluation_ms = 1e3 * expected_seconds(lowered.set, model::kEvaluate, full.count, full.length, machine);
   return step;
 }
 

@@ -10,7 +10,8 @@
 #include <vector>
 
 #include "config/config.h"
-#include "perf/roofline.h"
+#include "perf/filling.h"
+#include "perf/walk.h"
 
 namespace redline::perf {
 
@@ -25,17 +26,22 @@ struct FlopParts {
   double palm() const { return projections + scores_palm + mlp + head; }
 };
 
-// Bytes by kind, each counted once. On a card they are all memory that the process takes; on the CPU, the arena.
+// Bytes by kind, each counted once. On a card they are all memory that the process takes; on the CPU, the arena. On
+// several ranks they are those of the rank with most.
 struct MemoryKinds {
   std::int64_t masters = 0, working_copies = 0, gradients = 0, moments = 0, averages = 0;
-  std::int64_t activations = 0;  // with the gaps that the planner could not fill
-  std::int64_t workspace = 0;    // scratch of nodes, the kernels' and the uploads'
-  std::int64_t inputs = 0;       // batch, results, tables, the caches of samples, scales of eight bits
-  std::int64_t context = 0;      // the driver's, and the libraries' kernels
-  std::int64_t arena = 0;        // memory_gib of a run; its parts are in all kinds above but context
-  std::int64_t host_arena = 0;   // of values in the host's memory; not in the total, which is the device's
+  std::int64_t gathered = 0;       // fsdp: weights and gradients of units that are there for a while
+  std::int64_t activations = 0;    // with the gaps that the planner could not fill
+  std::int64_t workspace = 0;      // scratch of nodes, the kernels' and the uploads'
+  std::int64_t communication = 0;  // ranks: gradients in the type in which they travel, the library's buffers
+  std::int64_t inputs = 0;         // batch, results, tables, the caches of samples, scales of eight bits
+  std::int64_t context = 0;        // the driver's, and the libraries' kernels
+  std::int64_t arena = 0;          // memory_gib of a run; its parts are in all kinds above but context
+  std::int64_t host_arena =
+      0;  // of values in the host's memory beyond results; not in the total, which is the device's
   std::int64_t total() const {
-    return masters + working_copies + gradients + moments + averages + activations + workspace + inputs + context;
+    return masters + working_copies + gradients + moments + averages + gathered + activations + workspace +
+           communication + inputs + context;
   }
 };
 
@@ -47,7 +53,7 @@ struct NamedBytes {
 
 struct Expected {
   double step_seconds = 0;
-  double tokens_per_s = 0, mfu = 0, mfu_palm = 0;
+  double tokens_per_s = 0, mfu = 0, mfu_palm = 0;  // of real tokens
 };
 
 // One way to run: rows of a micro-batch, micro-batches of a step, recompute.
@@ -65,8 +71,11 @@ Setting setting_of(const config::Config& config);
 // root of their ratio.
 config::Config with_setting(const config::Config& config, const Setting& setting);
 
+// Of one rank; on several, of the one that owns most.
 struct Plan {
   Setting setting;
+  dist::Mode mode = dist::Mode::ddp;
+  int ranks = 1;
   std::int64_t parameters = 0;
   std::int64_t tokens_per_step = 0;
   FlopParts flops;  // a token
@@ -78,10 +87,15 @@ struct Plan {
   bool fits = false;                // with them
   std::vector<NamedBytes> largest;  // activations, at the moment when most are alive
   std::string peak_node;
-  Expected expected;
+  Expected expected;                                              // tokens of all ranks
+  RankStep times;                                                 // of which its step is made
   std::int64_t needs() const { return memory.total() + tuning; }  // that a machine must have for it to fit
 };
-Plan make_plan(const config::Config& config, const Machine& machine);
+// Bytes that a process takes beside the arena: the context's, and the uploads'.
+std::int64_t fixed_bytes(const Machine& machine);
+// `filling`: what the rows hold, of which `expected` and `times` alone depend.
+Plan make_plan(const config::Config& config, const Machine& machine, const Spread& spread = {},
+               const Filling& filling = {});
 // The configuration as the machine can run it: fp8 is dropped on a card without it.
 config::Config as_possible(const config::Config& config, const Machine& machine);
 
@@ -127,7 +141,7 @@ struct PlannedStep {
   double node_by_node_ms = 0;  // more, where every node is launched by itself
   double evaluation_ms = 0;    // of one batch that is evaluated
 };
-PlannedStep planned_step(const config::Config& config, const Machine& machine);
+PlannedStep planned_step(const config::Config& config, const Machine& machine, const Filling& filling = {});
 
 // A node that was timed.
 struct TimedNode {

@@ -1,6 +1,8 @@
 // The engine, a loader and the clock around them; and the sums of what a timer saw of every node.
 #include "perf/profile.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -11,10 +13,12 @@
 #include "config/load.h"
 #include "data/from_config.h"
 #include "optim/schedule.h"
+#include "perf/fit.h"
 #include "program/executor.h"
 #include "program/program.h"
 #include "train/ends.h"
 #include "train/memory_advice.h"
+#include "train/trainer.h"
 
 namespace redline::perf {
 namespace {
@@ -23,9 +27,22 @@ namespace {
 constexpr std::int64_t kCountedRows = 1024, kCountedTokens = 4 << 20;
 
 // The choices for the device, made before the engine that they are made for.
-model::LoweringOptions prepared(const config::Config& c, device::Device& device) {
+model::LoweringOptions prepared(const config::Config& c, device::Device& device, const train::Team* team) {
   program::tune_products(device, c.kernels.tuning);
-  return model::lowering_options(c, device.kind());
+  model::LoweringOptions options = model::lowering_options(c, device.kind());
+  if (!team || team->alone()) return options;
+  options.sharing = team->sharing;
+  options.sharing.mode = dist::mode_named(c.parallel.mode);
+  options.sharing.bf16_wire = c.parallel.wire == "bf16";
+  options.execution.group = team->group;
+  return options;
+}
+
+data::LoaderOptions loader_of(const config::Config& c, const model::LoweringOptions& lowering, device::Kind kind) {
+  data::LoaderOptions options = data::loader_options(c.data, lowering.batch, kind == device::Kind::cpu);
+  options.rank = lowering.sharing.rank;
+  options.ranks = lowering.sharing.ranks;
+  return options;
 }
 
 std::unique_ptr<data::Corpus> source(const config::Config& c) {
@@ -38,8 +55,10 @@ std::unique_ptr<data::Corpus> source(const config::Config& c) {
 // Sums by node; a node is known by its address in its program.
 class Recorder final : public StepTimer {
  public:
-  Recorder(Profile& profile, const ProfileOptions& roofline, double start)
-      : profile_(profile), roofline_(roofline), start_(start) {}
+  Recorder(Profile& profile, const ProfileOptions& roofline, const program::ProgramSet& set, double start)
+      : profile_(profile), roofline_(roofline), set_(set), start_(start) {
+    for (const program::Value& value : set.values) narrow_ = narrow_ || value.role == program::Role::working;
+  }
 
   void micro_batch(std::int64_t step, const data::Batch& batch) override {
     step_ = step;
@@ -53,6 +72,12 @@ class Recorder final : public StepTimer {
       work.name = node.full_name();
       work.op = program::name_of(node.op);
       work.phase = program::name_of(node.phase);
+      work.types = types_of(node, set_);
+      if (const std::optional<DType> type = product_type(node, set_)) {
+        ++profile_.products[std::string(name_of(*type))];
+        const bool of_weights = node.phase != program::Phase::update;  // Muon's are of moments
+        if (narrow_ && of_weights && *type == DType::f32) profile_.upcast.push_back(work.name);
+      }
     }
     TimedWork& work = profile_.nodes[static_cast<std::size_t>(it->second)];
     work.calls += 1;
@@ -70,7 +95,9 @@ class Recorder final : public StepTimer {
  private:
   Profile& profile_;
   const ProfileOptions& roofline_;
+  const program::ProgramSet& set_;
   double start_;
+  bool narrow_ = false;  // weights have a copy for products
   std::int64_t step_ = 0;
   const data::Batch* batch_ = nullptr;
   std::map<const program::Node*, std::int32_t> index_;
@@ -87,6 +114,7 @@ void finish(Profile& p) {
     p.nodes_ms += node.ms;
     TimedWork& kind = kinds[node.op];
     kind.name = kind.op = node.op;
+    if (kind.types.find(node.types) == kind.types.npos) kind.types += (kind.types.empty() ? "" : " ") + node.types;
     kind.calls += node.calls;
     kind.ms += node.ms;
     kind.share += node.share;
@@ -101,11 +129,11 @@ void finish(Profile& p) {
 
 }  // namespace
 
-Steps::Steps(const config::Config& c, device::Device& device, const StopFlag* stop)
+Steps::Steps(const config::Config& c, device::Device& device, const StopFlag* stop, const train::Team* team)
     : config_(c),
-      lowering_(prepared(c, device)),
+      lowering_(prepared(c, device, team)),
       stop_(stop),
-      loader_(source(c), data::loader_options(c.data, lowering_.batch, device.kind() == device::Kind::cpu)),
+      loader_(source(c), loader_of(c, lowering_, device.kind())),
       engine_(c.model, lowering_, device),
       batch_(lowering_.batch) {
   engine_.initialise(lowering_.seed);
@@ -169,7 +197,36 @@ Work Steps::work() {
   return {sums_.tokens / n, sums_.model_flops / n};
 }
 
-Profile profile(const ProfileOptions& options, device::Device& device) {
+std::string types_of(const program::Node& node, const program::ProgramSet& set) {
+  using program::Role;
+  std::vector<std::string_view> read, written;
+  const auto add = [](std::vector<std::string_view>& to, DType type) {
+    if (std::ranges::find(to, name_of(type)) == to.end()) to.push_back(name_of(type));
+  };
+  program::each_operand(node.op, [&](std::string_view, program::ValueId id, Access access) {
+    const program::Value& value = set.at(id);
+    const Role role = value.role;
+    if (role == Role::scratch || role == Role::scale || role == Role::record || role == Role::input ||
+        role == Role::constant || role == Role::output)
+      return;
+    if (access != Access::write) add(read, value.dtype);
+    if (access != Access::read) add(written, value.dtype);
+  });
+  return fmt::format("{}>{}", fmt::join(read, "+"), fmt::join(written, "+"));
+}
+
+std::optional<DType> product_type(const program::Node& node, const program::ProgramSet& set) {
+  if (node.cost.flops == 0 && node.cost.flops_per_pair == 0) return {};
+  std::optional<DType> type;
+  program::each_operand(node.op, [&](std::string_view, program::ValueId id, Access access) {
+    if (!type && access == Access::read) type = set.at(id).dtype;
+  });
+  return type;
+}
+
+Profile profile(const ProfileOptions& asked, device::Device& device) {
+  ProfileOptions options = asked;
+  place_to_fit(options.config, device, {}, 1);
   Profile p;
   p.device = device.name();
   p.steps = options.steps;
@@ -180,7 +237,7 @@ Profile profile(const ProfileOptions& options, device::Device& device) {
   std::optional<Recorder> recorder;
   double begin = 0;
   for (std::int64_t i = 0; i < all; ++i) {
-    if (i == options.warmup) recorder.emplace(p, options, steady_seconds());
+    if (i == options.warmup) recorder.emplace(p, options, steps.programs(), steady_seconds());
     if (i == timed + 1) begin = steady_seconds();  // one step to settle
     const bool record = recorder && i < timed;
     const StepTimes t = steps.step(i, options.config.train.accumulate, record ? &*recorder : nullptr);

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +15,10 @@
 #include "device/device.h"
 #include "model/engine.h"
 #include "perf/plan.h"
+
+namespace redline::train {
+struct Team;
+}
 
 namespace redline::perf {
 
@@ -38,7 +44,9 @@ class Steps {
  public:
   // Data whose vocabulary is larger than the model's is a UserError.
   // Where `stop` is set a step ends with an Interrupted.
-  Steps(const config::Config& config, device::Device& device, const StopFlag* stop = nullptr);
+  // With a team it is the step of one of several ranks, which all make the same calls.
+  Steps(const config::Config& config, device::Device& device, const StopFlag* stop = nullptr,
+        const train::Team* team = nullptr);
 
   // Makes one update over so many micro-batches, and returns when the device has done it.
   StepTimes step(std::int64_t index, std::int64_t micro_batches, StepTimer* timer = nullptr);
@@ -46,6 +54,7 @@ class Steps {
   // filled in.
   StepTimes queue(std::int64_t index, std::int64_t micro_batches, StepTimer* timer = nullptr);
   void take() { engine_.take_result(); }
+  const program::ProgramSet& programs() const { return engine_.programs(); }
 
   // Over the first 1024 rows of the data or four million tokens, whichever of them were run: two measurements of one
   // kind of batches get the same figures. Reads on to there; nothing can be run afterwards.
@@ -78,6 +87,7 @@ struct TimedWork {
   std::string name;  // "layer 3/attention/backward", or the op's own
   std::string op;
   std::string phase;  // of a node: forward, backward or update
+  std::string types;  // of elements read and written, "bf16>f32"; of an op, all that its nodes have
   double calls = 0;
   double ms = 0, share = 0;  // of the step's wall time
   double flops = 0, bytes = 0;
@@ -98,17 +108,27 @@ struct Span {
 struct Profile {
   std::string device;
   std::int64_t steps = 0;
-  double tokens = 0;             // real targets of a step
-  double step_ms = 0;            // with every node timed
-  double untimed_ms = 0;         // a step without timers; 0: not measured, where timers cost nothing
-  double nodes_ms = 0;           // in nodes
-  double data_ms = 0;            // waiting for batches
-  double outside_ms = 0;         // all else: uploads, reading results back, the timer itself
-  double model_flops = 0;        // of a step, as MFU counts them
+  double tokens = 0;       // real targets of a step
+  double step_ms = 0;      // with every node timed
+  double untimed_ms = 0;   // a step without timers; 0: not measured, where timers cost nothing
+  double nodes_ms = 0;     // in nodes
+  double data_ms = 0;      // waiting for batches
+  double outside_ms = 0;   // all else: uploads, reading results back, the timer itself
+  double model_flops = 0;  // of a step, as MFU counts them
+  // Nodes by the type of their products' operands, "bf16"; and of these, where the model's weights have a narrower copy
+  // for products, the names of those that take f32 all the same.
+  std::map<std::string, std::int64_t> products;
+  std::vector<std::string> upcast;
   std::vector<TimedWork> kinds;  // slowest first
   std::vector<TimedWork> nodes;  // in the order of the step
   std::vector<Span> spans;
 };
+
+// The types of a node's elements: what it reads, then what it writes. Scratch, scales, tables, and the inputs and
+// results of a step are left out: f32 there widens nothing.
+std::string types_of(const program::Node& node, const program::ProgramSet& set);
+// Of a node with products, that of their first operand.
+std::optional<DType> product_type(const program::Node& node, const program::ProgramSet& set);
 
 // Data whose vocabulary is larger than the model's is a UserError, and so is a step that does not fit.
 Profile profile(const ProfileOptions& options, device::Device& device);

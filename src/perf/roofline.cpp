@@ -1,9 +1,8 @@
-// The table of what ops reach, and the sum over a program's nodes.
+// The table of what ops reach, and the time of a node from it.
 #include "perf/roofline.h"
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <optional>
 #include <variant>
 
@@ -56,7 +55,7 @@ constexpr Efficiency kCard[] = {
     {"orthogonalize", 0.6, 1.0, "522 to 657 TFLOP/s in batched products"},
     {"muon_momentum", 0, 0.57, "53 to 59%: it reads gradients and momentum twice, 22 bytes an element for 14"},
     {"muon", 0, 0.84, "76 to 90%"},
-    {"all_reduce", 0, 1, "what the network takes is perf/scale's; here what a card reads and writes"},
+    {"all_reduce", 0, 1, "what the network takes is perf/walk's; here what a card reads and writes"},
     {"reduce_shards", 0, 1, "the same"},
     {"gather_shards", 0, 1, "the same"},
 };
@@ -290,38 +289,26 @@ Machine machine_of(device::Device& device) {
   return m;
 }
 
-double expected_seconds(const program::ProgramSet& set, std::string_view program, double rows, double seq_len,
-                        const Machine& machine) {
-  return expected_seconds(set, program, rows, seq_len, machine, [](const program::Node&) { return true; });
-}
-
-double expected_seconds(const program::ProgramSet& set, std::string_view program, double rows, double seq_len,
-                        const Machine& machine, const std::function<bool(const program::Node&)>& counts) {
-  const NodeTime time(set, machine, rows, seq_len);
-  // A clock for the nodes and one for each direction of copies, which need no processor. Other pairs share it with the
-  // nodes beside them, so their time counts where they start.
-  double now = 0, lanes[program::kLanes] = {};
-  std::map<std::int32_t, double> ends;  // of copies under way, by pair
-  for (const program::Node& node : set.find(program).nodes) {
-    if (!counts(node)) continue;
-    if (node.when == program::When::now || node.lane == program::Lane::side) {
-      now += time(node);
-    } else if (node.when == program::When::start) {
-      double& lane = lanes[static_cast<int>(node.lane)];
-      ends[node.pair] = lane = std::max(lane, now) + time(node);
-    } else {
-      now = std::max(now, ends.at(node.pair));
-    }
-  }
-  return now;
-}
-
 std::vector<double> node_seconds(const program::ProgramSet& set, const program::Program& program, double rows,
                                  double seq_len, const Machine& machine) {
   const NodeTime time(set, machine, rows, seq_len);
   std::vector<double> seconds;
   for (const program::Node& node : program.nodes) seconds.push_back(time(node));
   return seconds;
+}
+
+std::optional<Sent> sent_by(const program::Node& node, const program::ProgramSet& set) {
+  const auto bytes = [&](ValueId wire, ValueId data) {
+    return static_cast<double>(set.at(wire.present() ? wire : data).bytes());
+  };
+  if (const auto* all = std::get_if<dist::AllReduce<ValueId>>(&node.op))
+    return Sent{Collective::all_reduce, bytes(all->wire, all->data)};
+  if (const auto* own = std::get_if<dist::ReduceShards<ValueId>>(&node.op))
+    return Sent{Collective::reduce_shards, bytes(own->wire, own->data)};
+  if (const auto* whole = std::get_if<dist::GatherShards<ValueId>>(&node.op))
+    return Sent{Collective::gather_shards, bytes({}, whole->data)};
+  REDLINE_CHECK(!program::is_collective(node.op), "what {} sends is not known here", program::name_of(node.op));
+  return {};
 }
 
 }  // namespace redline::perf

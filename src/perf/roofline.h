@@ -3,7 +3,7 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -45,15 +45,17 @@ std::span<const Efficiency> efficiencies(device::Kind kind);
 // The row of an op. One that has none, as a new op may, is expected to reach half of what the machine can do.
 const Efficiency& efficiency(device::Kind kind, std::string_view op);
 
-// Seconds of one run of a program on a batch whose rows are one document of `seq_len` tokens each.
-double expected_seconds(const program::ProgramSet& set, std::string_view program, double rows, double seq_len,
-                        const Machine& machine);
-// The same over those nodes that `counts` accepts.
-double expected_seconds(const program::ProgramSet& set, std::string_view program, double rows, double seq_len,
-                        const Machine& machine, const std::function<bool(const program::Node&)>& counts);
-// Seconds of each node, with the gap to the next.
+// Seconds of each node, with the gap to the next, on a batch whose rows are one document of `seq_len` tokens each. Of a
+// collective it is what the rank itself reads and writes: the network's time is perf/walk's.
 std::vector<double> node_seconds(const program::ProgramSet& set, const program::Program& program, double rows,
                                  double seq_len, const Machine& machine);
 double seconds_between_nodes(device::Kind kind);  // of a graph on a card; a CPU's are function calls
+
+// The array that a collective sends, or receives; nothing for any other node.
+struct Sent {
+  Collective collective = Collective::all_reduce;
+  double bytes = 0;
+};
+std::optional<Sent> sent_by(const program::Node& node, const program::ProgramSet& set);
 
 }  // namespace redline::perf

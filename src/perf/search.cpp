@@ -15,6 +15,7 @@
 #include "perf/batch_size.h"
 #include "program/program.h"
 #include "train/memory_advice.h"
+#include "train/trainer.h"
 
 namespace redline::perf {
 namespace {
@@ -44,7 +45,7 @@ void write(std::string& text, const program::ProgramSet& set, const program::Nod
 
 }  // namespace
 
-Workload workload_of(const config::Config& config, device::Kind kind) {
+Workload workload_of(const config::Config& config, device::Kind kind, int ranks) {
   const model::LoweringOptions options = model::lowering_options(config, kind);
   const model::LoweredModel lowered = model::lower(config.model, options);
   std::string text = fmt::format("arena {}\n", lowered.set.memory.device.total);
@@ -62,6 +63,9 @@ Workload workload_of(const config::Config& config, device::Kind kind) {
   work.batches = fmt::format("{} rows of {}, {} of them; packing {} with buckets {}, documents {} a row at most, {}",
                              options.batch.rows, options.batch.seq_len, config.train.accumulate, config.data.packing,
                              fmt::join(packer.buckets, ","), config.data.max_segments, config.data.long_documents);
+  if (ranks > 1) work.ranks = fmt::format("{} with wires of {}", config.parallel.mode, config.parallel.wire);
+  work.loader =
+      fmt::format("{} workers", data::loader_options(config.data, options.batch, kind == device::Kind::cpu).workers);
   return work;
 }
 
@@ -82,6 +86,7 @@ KeyValues keys_of(const Setting& s) {
 Bench bench_on(device::Device& device, const MeasureOptions& options) {
   Bench bench;
   bench.kind = device.kind();
+  if (options.team) bench.ranks = options.team->sharing.ranks;
   bench.measure = [&device, options](const config::Config& config, double seconds) {
     MeasureOptions own = options;
     own.seconds = seconds;
@@ -91,7 +96,7 @@ Bench bench_on(device::Device& device, const MeasureOptions& options) {
   bench.fits = [&device](const config::Config& config) {
     constexpr double kMost = 0.9;
     return static_cast<double>(train::memory_needed(config, device.kind())) <=
-           kMost * static_cast<double>(device.available_bytes());
+           kMost * static_cast<double>(train::memory_allowed(config, device));
   };
   bench.settings = [&device](const config::Config& config) {
     std::vector<Setting> settings;
@@ -160,7 +165,8 @@ void Search::finish(Trial& row, Measured measured) const {
 
 bool Search::has_effect(const KeyValues& keys, const KeyValues& change) const {
   try {
-    return workload_of(load_(keys), bench_.kind) != workload_of(load_(over(keys, change)), bench_.kind);
+    const auto work = [&](const KeyValues& of) { return workload_of(load_(of), bench_.kind, bench_.ranks); };
+    return work(keys) != work(over(keys, change));
   } catch (const UserError&) {
     return true;
   }

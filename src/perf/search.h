@@ -31,6 +31,7 @@ using LoadConfig = std::function<config::Config(const KeyValues& keys)>;
 // device answers them, or a test.
 struct Bench {
   device::Kind kind = device::Kind::cpu;
+  int ranks = 1;  // that measure together
   std::function<Measured(const config::Config& config, double seconds)> measure;
   std::function<bool(const config::Config& config)> fits;
   std::function<std::vector<Setting>(const config::Config& config)> settings;  // by the plan, the best first
@@ -45,9 +46,11 @@ struct Workload {
   std::string execution;  // how programs are given to the device
   std::string products;   // how the algorithms of products are found
   std::string batches;    // how documents fill batches
+  std::string loader;     // who makes them
+  std::string ranks;      // how several share the work
   bool operator==(const Workload&) const = default;
 };
-Workload workload_of(const config::Config& config, device::Kind kind);
+Workload workload_of(const config::Config& config, device::Kind kind, int ranks = 1);
 
 enum class TrialState {
   measured,
@@ -82,6 +85,8 @@ struct SearchOptions {
   double each = 0;             // or so many for every candidate, whatever that takes in all
   double least = 0.1;          // that a candidate is timed for, however little time is left
   bool any_recompute = false;  // of choose(): even where the configuration sets it
+  std::size_t runners_up = 4;  // of choose(): settings that are planned beside the best of each kind
+  Filling filling = {};        // of plans: what rows hold
   const StopFlag* stop = nullptr;
   // Called before each candidate.
   std::function<void(const std::string& name, std::size_t number, std::size_t of)> progress = {};

@@ -41,8 +41,14 @@ class Tuning {
       best_ = start.measured;
       add(std::move(start));
       const std::vector<Setting> settings = settings_to_try();
-      expect(settings.size() + others.size());
+      expect(settings.size() + (options_.allow_batch ? 2 : 0) + others.size());
       for (const Setting& s : settings) try_change(in_words(s, ", "), keys_of_setting(s));
+      if (options_.allow_batch) {  // twice the rows of the best so far, in micro-batches of both kinds
+        const Setting best = setting_of(search_.load(keys_));
+        for (const Setting& s : {Setting{best.batch_size, 2 * best.accumulate, best.recompute},
+                                 Setting{2 * best.batch_size, best.accumulate, best.recompute}})
+          try_change(in_words(s, ", "), keys_of_setting(s));
+      }
       for (const KeyValues& keys : others) try_change(fmt::format("{}", fmt::join(keys, " ")), keys);
       hold_against_the_start();
     } catch (const Interrupted&) {
@@ -79,17 +85,12 @@ class Tuning {
     return keys;
   }
 
-  // The plan's best, and where a step may change, twice its rows.
+  // The plan's best with the rows of the step.
   std::vector<Setting> settings_to_try() const {
     const std::int64_t rows = setting_of(tuned_.start).rows();
     std::vector<Setting> settings = search_.bench().settings(tuned_.start);
     std::erase_if(settings, [&](const Setting& s) { return s == setting_of(tuned_.start) || s.rows() != rows; });
     if (settings.size() > kSettings) settings.resize(kSettings);
-    if (options_.allow_batch) {
-      const Setting best = settings.empty() ? setting_of(tuned_.start) : settings.front();
-      settings.push_back({best.batch_size, 2 * best.accumulate, best.recompute});
-      settings.push_back({2 * best.batch_size, best.accumulate, best.recompute});
-    }
     return settings;
   }
 

@@ -15,25 +15,24 @@ class ArenaExecutor : public Executor {
   ArenaExecutor(const ProgramSet& set, device::Device& device);
 
   void run_watched(std::string_view program, const NodeWatch& written, const StopFlag* stop) final;
-  void count(ValueId copy) final;
-  std::vector<ops::Fp8Count> counted() final;
+  void count(ValueId copy, ValueId counts, std::int64_t index) final;
   void expect(ops::Documents documents) final { documents_ = documents; }
   void at_step(std::uint64_t step) final { step_ = step; }
   Tensor tensor(ValueId id) const final;
   void write(ValueId id, const void* host, std::int64_t bytes) final;
   void write(ValueId id, const void* host, std::int64_t bytes, std::int64_t offset) final;
   void read(ValueId id, void* host, std::int64_t bytes) final;
-  void post(std::span<const ValueId> ids) final;
-  void take(void* host) final;
   void clear(ValueId id) final;
   void poison_transients() final;
-  std::int64_t arena_bytes() const final { return arena_->bytes(); }
+  std::int64_t arena_bytes() const final { return arena_->bytes() - set_.memory.device.snapshot; }
 
  protected:
   const ProgramSet& set() const { return set_; }
   std::size_t index_of(std::string_view program) const;  // in set().programs, of the variant for the batch
   const std::vector<BoundOp>& ops(std::size_t program) const { return bound_[program]; }
-  virtual void run_one(const BoundOp& op) = 0;  // after what is queued
+  std::size_t pairs() const;                            // one more than the largest number of a pair in any program
+  bool within_host(const ops::Copy<Tensor>& op) const;  // it copies from the host's memory to the host's
+  virtual void run_one(const BoundOp& op) = 0;          // after what is queued
   virtual void count_in(const ops::CountFp8<Tensor>& op) = 0;
 
  private:
@@ -46,10 +45,6 @@ class ArenaExecutor : public Executor {
   std::vector<std::vector<BoundOp>> bound_;             // by program
   ops::Documents documents_ = ops::Documents::packed;
   std::uint64_t step_ = kAnyStep;
-  std::unique_ptr<device::AsyncReadback> readback_;
-  std::vector<device::AsyncReadback::Piece> pieces_;
-  std::unique_ptr<device::Buffer> counts_;  // from the first count on: room for every value of eight bits
-  std::int64_t counts_begun_ = 0;
 };
 
 // One maker of executors a backend; make_executor chooses among them.

@@ -69,6 +69,7 @@ class Backward {
   void rule(const ops::Embed<ValueId>& op) {
     const bool accumulate = w_.claim(op.weight);
     ops::EmbedGrad<ValueId> grad{op.tokens, take(op.y), w_.gradient_of_parameter(op.weight), accumulate, op.padding};
+    grad.scale = op.scale;
     if (const auto it = sorted_.find(op.tokens); it != sorted_.end()) {
       Sorted& sorted = it->second;
       if (!std::exchange(sorted.waited, true)) w_.wait(sorted.pair);
@@ -85,8 +86,17 @@ class Backward {
                   partial = scratch("norm weight partial sums", {ops::kRowGroups, w_.shape(op.weight)[0]});
     const bool accumulate_weight = w_.claim(op.weight);
     give(residual, "residual gradient", true, [&](ValueId dresidual, bool add) {
-      append(ops::AddNormGrad<ValueId>{dy, residual, op.weight, op.rstd, dresidual, w_.gradient_of_parameter(op.weight),
-                                       partial, add, accumulate_weight});
+      append(ops::AddNormGrad<ValueId>{dy,
+                                       residual,
+                                       op.weight,
+                                       op.rstd,
+                                       dresidual,
+                                       w_.gradient_of_parameter(op.weight),
+                                       partial,
+                                       add,
+                                       accumulate_weight,
+                                       {},
+                                       op.one_plus});
     });
     if (!op.branch.present()) return;
     const ValueId sum = take(op.residual_out);
@@ -99,8 +109,17 @@ class Backward {
                   partial = scratch("norm weight partial sums", {ops::kRowGroups, w_.shape(op.weight)[0]});
     const bool accumulate_weight = w_.claim(op.weight);
     give(op.branch, "gradient", true, [&](ValueId dbranch, bool add) {
-      append(ops::AddNormGrad<ValueId>{dout, op.branch, op.weight, op.rstd, dbranch,
-                                       w_.gradient_of_parameter(op.weight), partial, add, accumulate_weight});
+      append(ops::AddNormGrad<ValueId>{dout,
+                                       op.branch,
+                                       op.weight,
+                                       op.rstd,
+                                       dbranch,
+                                       w_.gradient_of_parameter(op.weight),
+                                       partial,
+                                       add,
+                                       accumulate_weight,
+                                       {},
+                                       op.one_plus});
     });
     pass_on(op.residual_in, dout);
   }
@@ -113,7 +132,8 @@ class Backward {
            "/weight");
     if (op.bias.present()) {
       const bool add = w_.claim(op.bias);
-      append(ops::BiasGrad<ValueId>{dy, w_.gradient_of_parameter(op.bias), add}, "/bias");
+      const ValueId partial = scratch("bias partial sums", {ops::kRowGroups, w_.shape(op.bias)[0]});
+      append(ops::BiasGrad<ValueId>{dy, w_.gradient_of_parameter(op.bias), add, partial}, "/bias");
     }
     give(op.x, "gradient", true, [&](ValueId dx, bool add) {
       append(ops::LinearInputGrad<ValueId>{dy, op.weight, dx, add, w_.product_workspace(), op.how}, "/input");
@@ -147,6 +167,7 @@ class Backward {
                                       .partial = {}};
     grad.layout = op.layout;
     grad.over = op.over;
+    grad.one_plus = op.one_plus;
     if (op.q_norm.present()) {
       grad.dq_norm = w_.gradient_of_parameter(op.q_norm);
       grad.dk_norm = w_.gradient_of_parameter(op.k_norm);
@@ -168,14 +189,14 @@ class Backward {
           DType::u8);
     give(op.qkv, "gradient", false, [&](ValueId dqkv, bool) {
       append(ops::AttentionGrad<ValueId>{op.qkv, op.doc_offsets, op.out, op.lse, dout, dqkv, delta, workspace,
-                                         op.layout, op.scale, op.longest, op.tiles, op.how});
+                                         op.layout, op.scale, op.longest, op.tiles, op.how, op.window});
     });
   }
 
   void rule(const ops::SwiGlu<ValueId>& op) {
     const ValueId dy = take(op.y);
     give(op.gate_up, "gradient", false, [&](ValueId dx, bool) {
-      append(ops::SwiGluGrad<ValueId>{op.gate_up, dy, dx});
+      append(ops::SwiGluGrad<ValueId>{op.gate_up, dy, dx, {}, op.gate});
     });
   }
 

@@ -119,10 +119,7 @@ ValueId Writer::make(std::string_view name, Shape shape, Role role, DType dtype,
 }
 
 void Writer::append(Op op, Phase phase, std::string name) {
-  each_operand(op, [&](std::string_view operand, ValueId id, Access) {
-    REDLINE_CHECK(at(id).memory == Memory::device || std::holds_alternative<ops::Copy<ValueId>>(op),
-                  "{} computes with {} ({}), which lies in the host's memory", name, operand, at(id).full_name());
-  });
+  if (lowering_.on_card()) require_kernel(op, name);
   if (phase == Phase::forward && lowering_.training) {
     each_operand(op, [&](std::string_view operand, ValueId id, Access access) {
       REDLINE_CHECK(access == Access::read || !read_.contains(set_.owner(id)),
@@ -142,6 +139,16 @@ void Writer::append(Op op, Phase phase, std::string name) {
   const Cost cost = cost_of(op, set_.values);
   program_.nodes.push_back({std::move(op), phase, cost, std::move(name), place_});
   program_.nodes.back().every = every_;
+}
+
+void Writer::require_kernel(const Op& op, std::string_view name) const {
+  const std::string_view lacks = std::visit(
+      [](const auto& o) -> std::string_view {
+        if constexpr (requires { o.card_lacks(); }) return o.card_lacks();
+        return {};
+      },
+      op);
+  if (!lacks.empty()) fail_user("{}: {} has no kernel for a card yet; use --device cpu", place_.full(name), lacks);
 }
 
 std::int32_t Writer::start(Op op, Phase phase, std::string name) {
@@ -201,25 +208,30 @@ void Builder::begin(std::string name, Lowering lowering) {
   tiles_.clear();
 }
 
-ValueId Builder::embed(ValueId tokens, ValueId weight, std::int64_t padding) {
+ValueId Builder::embed(ValueId tokens, ValueId weight, std::int64_t padding, float scale) {
   const ValueId y = w_.activation("embedding", {w_.shape(tokens)[0], w_.shape(weight)[1]});
-  w_.append(ops::Embed<ValueId>{tokens, weight, y, static_cast<std::int32_t>(padding)}, Phase::forward, "embed");
+  w_.append(ops::Embed<ValueId>{tokens, weight, y, static_cast<std::int32_t>(padding), scale}, Phase::forward, "embed");
   return y;
 }
 
-AddNormValues Builder::add_norm(ValueId residual, ValueId branch, ValueId weight, float eps, std::string_view name) {
+AddNormValues Builder::add_norm(ValueId residual, ValueId branch, ValueId weight, float eps, std::string_view name,
+                                bool one_plus) {
   const Shape s = w_.shape(residual);
   const ValueId out = branch.present() ? w_.activation(fmt::format("{} residual", name), s) : kAbsent;
   const ValueId y = w_.activation(name, s);
   const ValueId rstd = w_.statistic(fmt::format("{} rstd", name), {s[0]});
-  w_.append(ops::AddNorm<ValueId>{residual, branch, weight, out, y, rstd, eps}, Phase::forward, std::string(name));
+  ops::AddNorm<ValueId> op{residual, branch, weight, out, y, rstd, eps};
+  op.one_plus = one_plus;
+  w_.append(op, Phase::forward, std::string(name));
   return {out.present() ? out : residual, y};
 }
 
-ValueId Builder::norm_add(ValueId residual, ValueId branch, ValueId weight, float eps, std::string_view name) {
+ValueId Builder::norm_add(ValueId residual, ValueId branch, ValueId weight, float eps, std::string_view name,
+                          bool one_plus) {
   const ValueId out = w_.activation(fmt::format("{} residual", name), w_.shape(residual));
   const ValueId rstd = w_.statistic(fmt::format("{} rstd", name), {w_.shape(residual)[0]});
-  w_.append(ops::NormAdd<ValueId>{residual, branch, weight, out, rstd, eps}, Phase::forward, std::string(name));
+  w_.append(ops::NormAdd<ValueId>{residual, branch, weight, out, rstd, eps, one_plus}, Phase::forward,
+            std::string(name));
   return out;
 }
 
@@ -243,28 +255,30 @@ ValueId Builder::rope_qk_norm(ValueId qkv, const RopeValues& rope, ops::HeadLayo
   const std::int64_t n = w_.shape(qkv)[0];
   const ValueId raw = keep ? w_.activation("qk before norm", {n, layout.qk_heads() * layout.head_dim}) : kAbsent;
   const ValueId rstd = keep ? w_.statistic("qk rstd", {n, ops::norms_of(layout, over)}) : kAbsent;
-  w_.append(
-      ops::RopeQkNorm<ValueId>{qkv, rope.q_norm, rope.k_norm, rope.positions, rope.table, raw, rstd, layout, eps, over},
-      Phase::forward, norm ? "rope and qk-norm" : "rope");
+  w_.append(ops::RopeQkNorm<ValueId>{qkv, rope.q_norm, rope.k_norm, rope.positions, rope.table, raw, rstd, layout, eps,
+                                     over, rope.one_plus},
+            Phase::forward, norm ? "rope and qk-norm" : "rope");
   return qkv;
 }
 
-ValueId Builder::attention(ValueId qkv, const BatchValues& batch, std::size_t layer, ops::HeadLayout layout) {
+ValueId Builder::attention(ValueId qkv, const BatchValues& batch, std::size_t layer, ops::HeadLayout layout,
+                           const AttentionForm& form) {
   const std::int64_t n = w_.shape(qkv)[0];
   const ValueId out = w_.activation("attention", {n, layout.heads * layout.head_dim});
-  const float scale = 1.0f / std::sqrt(static_cast<float>(layout.head_dim));
+  const float scale = form.scale > 0 ? form.scale : 1.0f / std::sqrt(static_cast<float>(layout.head_dim));
   if (!batch.doc_offsets.present()) {
     const LayerCache& cache = batch.caches.at(layer);
     const std::int64_t slots = w_.shape(cache.keys)[0], splits = ops::key_splits(w_.shape(cache.keys)[2]);
     const ValueId partial = w_.scratch("attention splits", {slots, layout.heads, splits, layout.head_dim + 2});
-    w_.append(
-        ops::AttentionCached<ValueId>{qkv, batch.positions, cache.keys, cache.values, out, partial, layout, scale},
-        Phase::forward, "attention");
+    w_.append(ops::AttentionCached<ValueId>{qkv, batch.positions, cache.keys, cache.values, out, partial, layout, scale,
+                                            form.window},
+              Phase::forward, "attention");
     return out;
   }
   if (!batch.caches.empty()) {
     const LayerCache& cache = batch.caches.at(layer);
-    w_.append(ops::CacheStore<ValueId>{qkv, batch.doc_offsets, batch.slot_documents, cache.keys, cache.values, layout},
+    w_.append(ops::CacheStore<ValueId>{qkv, batch.doc_offsets, batch.slot_documents, cache.keys, cache.values, layout,
+                                       form.window},
               Phase::forward, "cache");
   }
   const ValueId lse = w_.statistic("attention lse", {layout.heads, n});
@@ -274,6 +288,7 @@ ValueId Builder::attention(ValueId qkv, const BatchValues& batch, std::size_t la
     op.workspace = w_.scratch("attention workspace", {ops::library_workspace_bytes(w_.shape(batch.doc_offsets)[0] - 1)},
                               DType::u8);
   op.how = w_.lowering().attention;
+  op.window = form.window;
   w_.append(op, Phase::forward, "attention");
   return out;
 }
@@ -291,9 +306,12 @@ ValueId Builder::document_tiles(const BatchValues& batch) {
   return tiles;
 }
 
-ValueId Builder::swiglu(ValueId gate_up) {
-  const ValueId y = w_.activation("swiglu", {w_.shape(gate_up)[0], w_.shape(gate_up)[1] / 2});
-  w_.append(ops::SwiGlu<ValueId>{gate_up, y}, Phase::forward, "swiglu");
+ValueId Builder::swiglu(ValueId gate_up, ops::Gate gate) {
+  const char* const name = gate == ops::Gate::silu ? "swiglu" : "geglu";
+  const ValueId y = w_.activation(name, {w_.shape(gate_up)[0], w_.shape(gate_up)[1] / 2});
+  ops::SwiGlu<ValueId> op{gate_up, y};
+  op.gate = gate;
+  w_.append(op, Phase::forward, name);
   return y;
 }
 
@@ -388,6 +406,9 @@ ValueId Builder::copy(ValueId of, std::string_view name) {
   w_.append(optim::Refresh<ValueId>{of, to}, Phase::update, std::string(name));
   return to;
 }
+void Builder::copy_bytes(ValueId from, ValueId to, std::string name) {
+  w_.append(ops::Copy<ValueId>{from, to}, Phase::update, std::move(name));
+}
 void Builder::tensor_sums(optim::TensorSums<ValueId> op, std::string name) {
   op.partial = w_.scratch("partial sums", {w_.shape(op.bounds)[0], optim::kTensorSlices}, DType::f64);
   w_.append(op, Phase::update, std::move(name));
@@ -402,7 +423,8 @@ void Builder::backward() {
   REDLINE_CHECK(w_.lowering().training, "backward() of a program that kept nothing for it");
   append_backward(w_);
   if (w_.lowering().fp8) products_in_fp8(w_, *w_.lowering().fp8);
-  recompute(set_, w_.program(), w_.lowering().recompute);
+  recompute(set_, w_.program(), w_.lowering().recompute, w_.lowering().recompute_layers);
+  if (w_.lowering().keep_on_host) keep_on_host(set_, w_.program(), w_.lowering().recompute_layers);
 }
 
 }  // namespace redline::program

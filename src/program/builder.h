@@ -22,6 +22,8 @@ struct Lowering {
   float z_loss = 0;               // of gradients (ops/lm_loss.h)
   DType compute = DType::f32;     // of activations; statistics and sums are always fp32
   Recompute recompute = Recompute::none;
+  std::int64_t recompute_layers = 0;      // of the first ones; 0: of all
+  bool keep_on_host = false;              // what these layers keep for their way back
   device::Kind kind = device::Kind::cpu;  // whose kernels: those of a card want scratch
   ops::ProductHow products = {};
   ops::AttentionHow attention = {};
@@ -71,7 +73,8 @@ class Writer {
     return lowering_.on_card() ? scratch("product workspace", {ops::kProductWorkspaceBytes}, DType::u8) : kAbsent;
   }
 
-  // A forward node may not write a value that an earlier one has read: the backward pass would find other values there.
+  // On a card an op that has no kernel there is a UserError. A forward node may not write a value that an earlier one
+  // has read: the backward pass would find other values there.
   void append(Op op, Phase phase, std::string name);
   // A pair: work that may go on beside the nodes between its start and the wait for it.
   std::int32_t start(Op op, Phase phase, std::string name);
@@ -93,6 +96,8 @@ class Writer {
   void release(ValueId value);
 
  private:
+  void require_kernel(const Op& op, std::string_view name) const;
+
   ProgramSet& set_;
   Program program_;
   Lowering lowering_;
@@ -110,6 +115,13 @@ class Writer {
 // The weights that normalise queries and keys and the table that turns them; without a norm the weights are absent.
 struct RopeValues {
   ValueId q_norm, k_norm, positions, table;
+  bool one_plus = false;  // the norms' weights count as 1 + w
+};
+
+// What a layer's attention does otherwise than most.
+struct AttentionForm {
+  float scale = 0;  // of the scores; 0: one over the root of head_dim
+  std::int64_t window = kNoWindow;
 };
 
 struct AddNormValues {
@@ -133,8 +145,8 @@ class Builder {
   explicit Builder(ProgramSet& set) : set_(set), w_(set) {}
 
   // Persistent values: declared once, used by any program of the set.
-  ValueId declare(std::string name, Shape shape, DType dtype, Role role) {
-    return w_.declare(std::move(name), shape, dtype, role);
+  ValueId declare(std::string name, Shape shape, DType dtype, Role role, Memory memory = Memory::device) {
+    return w_.declare(std::move(name), shape, dtype, role, memory);
   }
   ValueId view(ValueId of, std::string name, Shape shape, std::int64_t byte_offset) {
     return w_.view(of, std::move(name), shape, byte_offset);
@@ -157,15 +169,18 @@ class Builder {
   void every(std::int64_t steps) { w_.set_every(static_cast<std::int32_t>(steps)); }
 
   // The ops. Each returns the value(s) it makes.
-  ValueId embed(ValueId tokens, ValueId weight, std::int64_t padding = ops::kNoPadding);
-  AddNormValues add_norm(ValueId residual, ValueId branch, ValueId weight, float eps, std::string_view name);
-  ValueId norm_add(ValueId residual, ValueId branch, ValueId weight, float eps, std::string_view name);
+  ValueId embed(ValueId tokens, ValueId weight, std::int64_t padding = ops::kNoPadding, float scale = 1);
+  AddNormValues add_norm(ValueId residual, ValueId branch, ValueId weight, float eps, std::string_view name,
+                         bool one_plus = false);
+  ValueId norm_add(ValueId residual, ValueId branch, ValueId weight, float eps, std::string_view name,
+                   bool one_plus = false);
   ValueId linear(ValueId x, ValueId weight, std::string_view name, ValueId bias = kAbsent);
   // Rows of x in groups, each times its own weight (ops/grouped.h).
   ValueId grouped_linear(ValueId x, ValueId weight, ValueId offsets, std::string_view name);
   ValueId rope_qk_norm(ValueId qkv, const RopeValues& rope, ops::HeadLayout layout, float eps, ops::NormOver over);
-  ValueId attention(ValueId qkv, const BatchValues& batch, std::size_t layer, ops::HeadLayout layout);
-  ValueId swiglu(ValueId gate_up);
+  ValueId attention(ValueId qkv, const BatchValues& batch, std::size_t layer, ops::HeadLayout layout,
+                    const AttentionForm& form = {});
+  ValueId swiglu(ValueId gate_up, ops::Gate gate = ops::Gate::silu);
   ValueId pick_rows(ValueId rows, ValueId x, std::string_view name);  // x[rows[i]], which is what an embedding does
   ValueId dropout(ValueId x, float p, std::string_view name);         // x itself when nothing is to be dropped
   // A program may have several: gradients of what they share add up, and so do losses with one sum.
@@ -189,6 +204,7 @@ class Builder {
   void average(optim::Average<ValueId> op);
   void exchange(optim::Exchange<ValueId> op);
   ValueId copy(ValueId of, std::string_view name);                    // in fp32, for the rest of the program
+  void copy_bytes(ValueId from, ValueId to, std::string name);        // from one memory to another, or within one
   void tensor_sums(optim::TensorSums<ValueId> op, std::string name);  // its partial sums are made here
   void move_scales(ops::MoveScales<ValueId> op, std::string name);
   void bound_scale(ops::BoundScale<ValueId> op);

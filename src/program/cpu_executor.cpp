@@ -6,7 +6,6 @@
 #include <cstring>
 #include <exception>
 #include <functional>
-#include <map>
 #include <mutex>
 #include <queue>
 #include <thread>
@@ -104,7 +103,7 @@ void SideThread::run() {
 class CpuExecutor final : public ArenaExecutor {
  public:
   CpuExecutor(const ProgramSet& set, device::CpuDevice& device, const ExecutorOptions& options)
-      : ArenaExecutor(set, device), device_(device), group_(options.group) {}
+      : ArenaExecutor(set, device), device_(device), group_(options.group), under_way_(pairs()) {}
 
   void run(std::string_view name, NodeTimer* timer, const StopFlag* stop) override {
     const std::size_t program = index_of(name);
@@ -123,6 +122,11 @@ class CpuExecutor final : public ArenaExecutor {
     }
   }
 
+  void wait(std::string_view name) override {
+    for (const Node& node : set().find(name).nodes)
+      if (node.when == When::start) lane(node).wait(number(node));
+  }
+
   std::optional<double> waited_for_ranks() const override { return waited_; }
 
  private:
@@ -134,19 +138,25 @@ class CpuExecutor final : public ArenaExecutor {
       if (node.when != When::wait) run_one(op);
       return;
     }
-    SideThread& lane = lanes_[static_cast<std::size_t>(node.lane)];
-    std::int64_t number = 0;
+    std::int64_t awaited = 0;
     if (node.when != When::wait) {
-      number = lane.start([this, &op] { run_one(op); });
-      if (node.when == When::start) under_way_[node.pair] = number;
+      awaited = lane(node).start([this, &op] {
+        if (const auto* copy = std::get_if<ops::Copy<Tensor>>(&op))  // without the pool, which nodes beside it use
+          std::memcpy(copy->to.data, copy->from.data, static_cast<std::size_t>(copy->to.bytes()));
+        else
+          run_one(op);
+      });
+      if (node.when == When::start) number(node) = awaited;
       if (node.when == When::start) return;
     } else {
-      number = under_way_.at(node.pair);
+      awaited = number(node);
     }
     const double begin = steady_seconds();
-    lane.wait(number);
+    lane(node).wait(awaited);
     if (collective) waited_ += steady_seconds() - begin;
   }
+  SideThread& lane(const Node& node) { return lanes_[static_cast<std::size_t>(node.lane)]; }
+  std::int64_t& number(const Node& node) { return under_way_[static_cast<std::size_t>(node.pair)]; }
   void run_one(const BoundOp& op) override {
     std::visit([&](const auto& o) { run_node(o); }, op);
   }
@@ -163,11 +173,13 @@ class CpuExecutor final : public ArenaExecutor {
   void run_node(const ops::AddNorm<Tensor>& op) {
     if (op.residual_out.dtype != DType::bf16) return run_in_f32(op);
     run_in_f32(ops::Add<Tensor>{op.residual_in, op.branch, op.residual_out});
-    run_in_f32(ops::AddNorm<Tensor>{op.residual_out, {}, op.weight, {}, op.y, op.rstd, op.eps, op.fp8});
+    run_in_f32(ops::AddNorm<Tensor>{op.residual_out, {}, op.weight, {}, op.y, op.rstd, op.eps, op.fp8, op.one_plus});
   }
-  // Without the pool: it may run beside nodes that use it.
   void run_node(const ops::Copy<Tensor>& op) {
-    std::memcpy(op.to.data, op.from.data, static_cast<std::size_t>(op.to.bytes()));
+    device_.pool().for_ranges(op.to.bytes(), kCopyGrain, [&](std::int64_t begin, std::int64_t end) {
+      std::memcpy(op.to.as<std::byte>() + begin, op.from.as<std::byte>() + begin,
+                  static_cast<std::size_t>(end - begin));
+    });
   }
   template <class Op>
   void run_node(const Op& op) {
@@ -201,7 +213,7 @@ class CpuExecutor final : public ArenaExecutor {
       if (w.access != Access::read) to_bf16(w.wide, w.narrow);
   }
 
-  static constexpr std::int64_t kGrain = 1 << 16;
+  static constexpr std::int64_t kGrain = 1 << 16, kCopyGrain = 8 << 20;
   template <class Body>
   void for_elements(std::int64_t n, const Body& body) {
     const auto task = [&](std::int64_t i) {
@@ -230,7 +242,7 @@ class CpuExecutor final : public ArenaExecutor {
   device::CpuDevice& device_;
   dist::Group* group_;
   double waited_ = 0;
-  std::map<std::int32_t, std::int64_t> under_way_;      // pairs, and their numbers there
+  std::vector<std::int64_t> under_way_;                 // by pair: its number on its lane
   std::array<std::vector<float>, kMostOperands> wide_;  // by operand of a node
   std::array<SideThread, kLanes> lanes_;                // the last: they end before what they use goes
 };

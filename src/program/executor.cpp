@@ -3,21 +3,25 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <utility>
 
 #include "program/arena_executor.h"
 
 namespace redline::program {
 
 ArenaExecutor::ArenaExecutor(const ProgramSet& set, device::Device& device)
-    : set_(set), device_(device), arena_(device.allocate(set.memory.device.total)) {
+    : set_(set), device_(device), arena_(device.allocate(set.memory.device.allocated())) {
   // Persistent memory starts at zero: moments do, and the gaps between parameters must stay there.
   if (!arena_->is_zero()) device_.fill(arena_->data(), 0, set_.memory.device.persistent);
-  if (const std::int64_t bytes = set_.memory.host.total; bytes > 0) {
+  if (const std::int64_t bytes = set_.memory.host.allocated(); bytes > 0) {
     host_arena_ = device.try_allocate_host(bytes);
     if (!host_arena_)
       fail_machine("the host has no {:.1f} GiB for the values that lie in its memory", std::ldexp(bytes, -30));
-    std::memset(host_arena_->data(), 0, static_cast<std::size_t>(bytes));
+    // By all threads and to the end: the first copy into new memory would take ten times as long as the next ones.
+    // Pinned memory was touched when it was pinned.
+    if (device.shares_host_memory())
+      device.fill(host_arena_->data(), 0, bytes);
+    else
+      std::memset(host_arena_->data(), 0, static_cast<std::size_t>(set_.memory.host.total));
   }
   for (const Constant& c : set_.constants) write(c.value, c.data.data(), set_.at(c.value).bytes());
   for (const Program& program : set_.programs) {
@@ -54,23 +58,6 @@ void ArenaExecutor::read(ValueId id, void* host, std::int64_t bytes) {
   std::memcpy(host, tensor(id).data, static_cast<std::size_t>(bytes));
 }
 
-void ArenaExecutor::post(std::span<const ValueId> ids) {
-  std::int64_t bytes = 0;
-  pieces_.clear();
-  for (const ValueId id : ids) {
-    REDLINE_CHECK(set_.at(id).memory == Memory::device, "{} is on the host already", set_.at(id).name);
-    pieces_.push_back({tensor(id).data, set_.at(id).bytes()});
-    bytes += set_.at(id).bytes();
-  }
-  if (!readback_) readback_ = device_.make_readback(bytes);
-  readback_->post(pieces_);
-}
-
-void ArenaExecutor::take(void* host) {
-  REDLINE_CHECK(readback_, "nothing was posted");
-  readback_->take(host);
-}
-
 // Pairs run at their start, so that what a node wrote is there when the watch looks.
 void ArenaExecutor::run_watched(std::string_view name, const NodeWatch& written, const StopFlag* stop) {
   const std::size_t program = index_of(name);
@@ -83,19 +70,26 @@ void ArenaExecutor::run_watched(std::string_view name, const NodeWatch& written,
   }
 }
 
-void ArenaExecutor::count(ValueId copy) {
+void ArenaExecutor::count(ValueId copy, ValueId counts, std::int64_t index) {
   constexpr auto kBytes = static_cast<std::int64_t>(sizeof(ops::Fp8Count));
-  if (!counts_) counts_ = device_.allocate(kBytes * std::ranges::count_if(set_.values, is_fp8, &Value::dtype));
-  REDLINE_CHECK((counts_begun_ + 1) * kBytes <= counts_->bytes(), "more counts than values in eight bits");
-  if (counts_begun_ == 0) device_.fill(counts_->data(), 0, counts_->bytes());
-  count_in({tensor(copy), {counts_->data() + kBytes * counts_begun_++, DType::u8, {kBytes}}});
+  REDLINE_CHECK(index >= 0 && (index + 1) * kBytes <= set_.at(counts).bytes(), "count {} of {}", index,
+                set_.at(counts).bytes() / kBytes);
+  count_in({tensor(copy), {tensor(counts).as<std::byte>() + kBytes * index, DType::u8, {kBytes}}});
 }
 
-std::vector<ops::Fp8Count> ArenaExecutor::counted() {
-  std::vector<ops::Fp8Count> counts(static_cast<std::size_t>(std::exchange(counts_begun_, 0)));
-  if (!counts.empty())
-    device_.copy_out(counts.data(), counts_->data(), static_cast<std::int64_t>(counts.size() * sizeof(ops::Fp8Count)));
-  return counts;
+std::size_t ArenaExecutor::pairs() const {
+  std::int32_t most = -1;
+  for (const Program& program : set_.programs)
+    for (const Node& node : program.nodes) most = std::max(most, node.pair);
+  return static_cast<std::size_t>(most + 1);
+}
+
+bool ArenaExecutor::within_host(const ops::Copy<Tensor>& op) const {
+  const auto lies = [&](const Tensor& t) {
+    return host_arena_ && t.as<std::byte>() >= host_arena_->data() &&
+           t.as<std::byte>() < host_arena_->data() + host_arena_->bytes();
+  };
+  return lies(op.from) && lies(op.to);
 }
 
 void ArenaExecutor::clear(ValueId id) {
@@ -118,6 +112,11 @@ std::size_t ArenaExecutor::index_of(std::string_view program) const {
 }
 
 BoundOp ArenaExecutor::bind(const Op& op) const {
+  each_operand(op, [&](std::string_view operand, ValueId id, Access) {
+    REDLINE_CHECK(set_.at(id).memory == Memory::device || std::holds_alternative<ops::Copy<ValueId>>(op),
+                  "{} computes with {} ({}), which lies in the host's memory", name_of(op), operand,
+                  set_.at(id).full_name());
+  });
   return std::visit(
       [&](const auto& o) -> BoundOp {
         return o.map([&](std::string_view, ValueId id, Access) { return id.present() ? tensor(id) : Tensor{}; });

@@ -4,7 +4,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,20 +32,22 @@ class Executor {
  public:
   virtual ~Executor() = default;
 
-  // Queues work in order; only read() and take() wait for it. With a timer the run is over when this returns. Where
+  // Queues work in order; only read() and wait() wait for it. With a timer the run is over when this returns. Where
   // `stop` is set the run throws Interrupted, before it begins or, on the CPU, in the middle: its results are undefined
   // then.
   virtual void run(std::string_view program, NodeTimer* timer = nullptr, const StopFlag* stop = nullptr) = 0;
   // The same run node by node, with the same bits. After each node the watch may queue a look at its results.
   virtual void run_watched(std::string_view program, const NodeWatch& written, const StopFlag* stop = nullptr) = 0;
-  // Queues a count over a value of eight bits. counted() waits, and returns all counts since its last call.
-  virtual void count(ValueId copy) = 0;
-  virtual std::vector<ops::Fp8Count> counted() = 0;
+  // Queues a count over a value of eight bits, which adds to one of an array of ops::Fp8Count.
+  virtual void count(ValueId copy, ValueId counts, std::int64_t index) = 0;
+  // Waits until the pairs that the last run of a program started are done. Any thread may call it, one at a time with
+  // runs of that program.
+  virtual void wait(std::string_view program) = 0;
   // Sets the kind of the next batch: runs take the program's variant for it, where there is one.
   virtual void expect(ops::Documents documents) = 0;
   // Sets the number of the step that is under way: runs take the program's variant for it, where there is one.
   virtual void at_step(std::uint64_t step) = 0;
-  virtual Tensor tensor(ValueId id) const = 0;  // its view in the arena; device memory
+  virtual Tensor tensor(ValueId id) const = 0;  // its view in the arena of its memory
 
   virtual void write(ValueId id, const void* host, std::int64_t bytes) = 0;
   virtual void write(ValueId id, const void* host, std::int64_t bytes, std::int64_t offset) = 0;  // a part of it
@@ -59,13 +60,9 @@ class Executor {
   void read(ValueId id, std::vector<T>& all) {
     read(id, all.data(), static_cast<std::int64_t>(all.size() * sizeof(T)));
   }
-  // Sends the values to the host after the queued work. take() waits for the oldest values sent, and for no more. All
-  // calls must name the same values.
-  virtual void post(std::span<const ValueId> ids) = 0;
-  virtual void take(void* host) = 0;
   virtual void clear(ValueId id) = 0;            // to zero
   virtual void poison_transients() = 0;          // to NaN: nothing may read what no node wrote
-  virtual std::int64_t arena_bytes() const = 0;  // really allocated
+  virtual std::int64_t arena_bytes() const = 0;  // really allocated on the device, without snapshots
   // Seconds so far in which nodes waited for other ranks; empty where the device does not count them.
   virtual std::optional<double> waited_for_ranks() const { return {}; }
 };

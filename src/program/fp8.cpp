@@ -88,7 +88,6 @@ class Fp8Pass {
   void look_at(std::size_t i, const ops::Linear<ValueId>& op) {
     const Fp8Linear* const linear = find(op.weight);
     if (!linear || !linear->output) return;
-    REDLINE_CHECK(!op.bias.present(), "{} has a bias, which products in eight bits do not add", nodes_[i].full_name());
     products_.push_back({i, linear, want(i, op.x, linear->x, DType::e4m3, true), {}});
   }
   void look_at(std::size_t i, const ops::LinearInputGrad<ValueId>& op) {
@@ -159,7 +158,7 @@ class Fp8Pass {
     ops::Fp8Copies<ValueId> to{c.row_copy, c.column_copy, c.entry.scale, c.entry.amax};
     if (const auto* norm = std::get_if<ops::AddNorm<ValueId>>(&maker.op); norm && norm->y == c.of) {
       to.amax = kAbsent;
-      linears_.bounds[c.entry.scale] = norm->weight;
+      linears_.bounds[c.entry.scale] = {norm->weight, norm->one_plus};
     }
     if (w_.lowering().on_card() && made_by_itself(c, to, written[at])) return;
     Node node{ops::Quantize<ValueId>{c.of, to}, maker.phase, {}, fmt::format("{}/cast", maker.name), maker.place};
@@ -200,7 +199,7 @@ class Fp8Pass {
     ops::Fp8Product<ValueId> product;
     if (const auto* linear = std::get_if<ops::Linear<ValueId>>(&op)) {
       product = {copy(p.x).row_copy, l.weight_rows, l.x.scale, l.weight_scale, linear->y};
-      product.workspace = linear->workspace, product.how = linear->how;
+      product.workspace = linear->workspace, product.how = linear->how, product.bias = linear->bias;
       product.how.fast_sums = linears_.fast_sums;  // gradients keep all bits of their sums
     } else if (const auto* input = std::get_if<ops::LinearInputGrad<ValueId>>(&op)) {
       product = {copy(p.dy).row_copy, l.weight_columns, l.dy.scale, l.weight_scale, input->dx, input->accumulate};

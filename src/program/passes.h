@@ -1,5 +1,6 @@
-// Passes over programs. Each has a file of its own: backward.cpp, fp8.cpp, recompute.cpp and distribute.cpp. The first
-// three turn a forward pass into a training program, in this order; the last works on finished programs.
+// Passes over programs. Each has a file of its own: backward.cpp, fp8.cpp, recompute.cpp, distribute.cpp and
+// offload.cpp. The first three turn a forward pass into a training program, in this order; the others work on finished
+// programs.
 #pragma once
 
 #include <algorithm>
@@ -40,8 +41,12 @@ struct Fp8Linears {
   ValueId head_weight;           // absent: the head's gradients take the operands of its logits
   ops::HeadInFp8<ValueId> head;  // their persistent values; x and dlogits belong to a program
   // Scales that follow from a norm's weights instead of records. The pass finds them.
-  std::map<ValueId, ValueId> bounds;  // scale to weights
-  bool fast_sums = true;              // of outputs (ops/how.h)
+  struct NormBound {
+    ValueId weight;
+    bool one_plus = false;
+  };
+  std::map<ValueId, NormBound> bounds;  // by scale
+  bool fast_sums = true;                // of outputs (ops/how.h)
 };
 
 // The copies in eight bits that an op writes of one result.
@@ -62,12 +67,24 @@ void products_in_fp8(Writer& writer, Fp8Linears& linears);
 enum class Recompute : std::uint8_t {
   none,
   mlp,    // the product before SwiGLU and SwiGLU itself, or whatever ops say is the widest (ops/how.h)
+  rest,   // all of a layer but the residual stream that enters it and what attention over pairs gives
   block,  // all of a layer but the residual stream that enters it
 };
 
-// Rewrites a program that has its backward pass. The last layer stays as it is: its backward pass comes at once, so
-// nothing would be saved.
-void recompute(ProgramSet& set, Program& program, Recompute what);
+// Rewrites a program that has its backward pass, the first `layers` of it; 0: all. The last layer stays as it is: its
+// backward pass comes at once, so nothing would be saved. First layers are kept longest, and their copies come when
+// later layers have left their memory.
+void recompute(ProgramSet& set, Program& program, Recompute what, std::int64_t layers = 0);
+
+// What the first `layers` keep for their way back (0: all layers) lies in the host's memory meanwhile: it leaves beside
+// the layer that follows, and comes back a layer ahead of its use. For a program that has its backward pass, and has
+// been through recompute().
+void keep_on_host(ProgramSet& set, Program& program, std::int64_t layers = 0);
+
+// Values in the host's memory reach the nodes that use them through the device's: each node gets a value of its own
+// there, which a pair of copies fills while the node before computes, and another takes back while the next one does.
+// So three nodes' values are on the device at a time. What a node skips of its operand is not copied.
+void stream_host_values(ProgramSet& set, Program& program);
 
 // Distribution of a step over many ranks: the pass inserts collectives. The model and its builder know nothing of it.
 //   ddp    gradients are added up in buckets, each as soon as the backward pass has written it

@@ -1,9 +1,9 @@
 // Places values, each memory by itself: persistent ones one after the other, transient ones by lifetime, largest first.
-// Costs of nodes come
-// from the ops' own headers where they know better than the sum of their operands.
+// Costs of nodes come from the ops' own headers where they know better than the sum of their operands.
 #include "program/planner.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "base/dtype.h"
 #include "program/program.h"
@@ -16,26 +16,24 @@ std::int64_t place(const ProgramSet& set, std::vector<Lifetime> values, std::vec
   std::stable_sort(values.begin(), values.end(), [&](const Lifetime& a, const Lifetime& b) {
     return set.at(a.value).bytes() > set.at(b.value).bytes();
   });
-  struct Span {
+  struct Placed {
     std::int64_t begin, end;
+    Lifetime lifetime;
   };
+  std::vector<Placed> placed;  // by where they begin: a program of many layers has thousands
+  placed.reserve(values.size());
   std::int64_t size = 0;
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    std::vector<Span> taken;
-    for (std::size_t j = 0; j < i; ++j) {
-      if (!values[i].overlaps(values[j])) continue;
-      const std::int64_t begin = offsets[static_cast<std::size_t>(values[j].value.index)];
-      taken.push_back({begin, begin + aligned(set.at(values[j].value).bytes())});
-    }
-    std::sort(taken.begin(), taken.end(), [](Span a, Span b) { return a.begin < b.begin; });
-    const std::int64_t bytes = aligned(set.at(values[i].value).bytes());
+  for (const Lifetime& value : values) {
+    const std::int64_t bytes = aligned(set.at(value.value).bytes());
     std::int64_t at = 0;
-    for (const Span& s : taken) {
-      if (at + bytes <= s.begin) break;
-      at = std::max(at, s.end);
+    for (const Placed& p : placed) {
+      if (at + bytes <= p.begin) break;
+      if (p.end > at && value.overlaps(p.lifetime)) at = p.end;
     }
-    offsets[static_cast<std::size_t>(values[i].value.index)] = at;
+    offsets[static_cast<std::size_t>(value.value.index)] = at;
     size = std::max(size, at + bytes);
+    const auto behind = std::ranges::upper_bound(placed, at, {}, &Placed::begin);
+    placed.insert(behind, {at, at + bytes, value});
   }
   return size;
 }
@@ -43,20 +41,22 @@ std::int64_t place(const ProgramSet& set, std::vector<Lifetime> values, std::vec
 // Records the bytes alive at the program's fullest node, by role.
 void record_peak(const ProgramSet& set, std::size_t index, const std::vector<Lifetime>& values, ArenaPlan& arena,
                  std::int64_t& peak) {
-  const Program& program = set.programs[index];
-  for (std::size_t i = 0; i < program.nodes.size(); ++i) {
-    std::int64_t by_role[kRoles] = {}, sum = 0;
-    for (const Lifetime& l : values) {
-      if (l.first > i || i > l.last) continue;
-      const std::int64_t bytes = aligned(set.at(l.value).bytes());
-      by_role[static_cast<int>(set.at(l.value).role)] += bytes;
-      sum += bytes;
-    }
-    if (sum <= peak) continue;
-    peak = sum;
-    for (Role r : {Role::activation, Role::scratch}) arena.by_role[static_cast<int>(r)] = by_role[static_cast<int>(r)];
-    arena.peak = {index, i};
+  std::vector<std::int64_t> changes(set.programs[index].nodes.size() + 1);  // of the bytes alive, from node to node
+  for (const Lifetime& l : values) {
+    const std::int64_t bytes = aligned(set.at(l.value).bytes());
+    changes[l.first] += bytes;
+    changes[l.last + 1] -= bytes;
   }
+  std::int64_t alive = 0;
+  std::optional<std::size_t> fullest;
+  for (std::size_t i = 0; i < changes.size(); ++i)
+    if ((alive += changes[i]) > peak) peak = alive, fullest = i;
+  if (!fullest) return;
+  arena.peak = {index, *fullest};
+  for (const Role r : {Role::activation, Role::scratch}) arena.by_role[static_cast<int>(r)] = 0;
+  for (const Lifetime& l : values)
+    if (l.first <= *fullest && *fullest <= l.last)
+      arena.by_role[static_cast<int>(set.at(l.value).role)] += aligned(set.at(l.value).bytes());
 }
 
 void plan_arena(ProgramSet& set, Memory which) {
@@ -64,7 +64,7 @@ void plan_arena(ProgramSet& set, Memory which) {
   ArenaPlan& arena = set.memory.of(which);
   for (std::size_t i = 0; i < set.values.size(); ++i) {
     const Value& v = set.values[i];
-    if (v.memory != which || !persistent(v.role) || v.alias_of.present()) continue;
+    if (v.memory != which || !persistent(v.role) || v.role == Role::snapshot || v.alias_of.present()) continue;
     offsets[i] = arena.persistent;
     arena.persistent += aligned(v.bytes());
     arena.by_role[static_cast<int>(v.role)] += aligned(v.bytes());
@@ -80,6 +80,12 @@ void plan_arena(ProgramSet& set, Memory which) {
     record_peak(set, p, values, arena, peak);
   }
   arena.total = arena.persistent + largest;
+  for (std::size_t i = 0; i < set.values.size(); ++i) {
+    const Value& v = set.values[i];
+    if (v.memory != which || v.role != Role::snapshot || v.alias_of.present()) continue;
+    offsets[i] = arena.allocated();
+    arena.snapshot += aligned(v.bytes());
+  }
 }
 
 }  // namespace
@@ -126,6 +132,29 @@ std::vector<ValueId> alive_at_peak(const ProgramSet& set) {
   return alive;
 }
 
+std::int64_t tuning_bytes(const ProgramSet& set, std::span<const std::string_view> programs) {
+  std::int64_t most = 0;
+  const auto count = [&](const Node& node) {
+    if (node.cost.flops == 0) return;
+    std::int64_t bytes = 0;
+    std::visit(
+        [&](const auto& op) {
+          const auto size = [&](ValueId id) { return id.present() ? set.at(id).bytes() : 0; };
+          if constexpr (requires { op.logits; }) {
+            const Value& x = set.at(op.x);  // a chunk of it
+            bytes = size(op.logits) + size(op.workspace) + std::max(size(op.weight), size(op.dweight)) +
+                    x.bytes() / x.shape[0] * set.at(op.logits).shape[0];
+          } else {
+            op.map([&](std::string_view, ValueId id, Access) { return bytes += size(id); });
+          }
+        },
+        node.op);
+    most = std::max(most, bytes);
+  };
+  for (const std::string_view program : programs) std::ranges::for_each(set.find(program).nodes, count);
+  return most;
+}
+
 Cost cost_of(const Op& op, const std::vector<Value>& values) {
   double bytes = 0;
   auto shape_only = [&](std::string_view, ValueId id, Access access) {
@@ -140,7 +169,10 @@ Cost cost_of(const Op& op, const std::vector<Value>& values) {
         if constexpr (requires { cost(shaped); }) return cost(shaped);
         Cost c{.bytes = bytes};
         if constexpr (requires { shaped.flops(); }) c.flops = shaped.flops();
-        if constexpr (requires { flops_per_pair(shaped); }) c.flops_per_pair = flops_per_pair(shaped);
+        if constexpr (requires { flops_per_pair(shaped); }) {
+          c.flops_per_pair = flops_per_pair(shaped);
+          c.window = shaped.window;
+        }
         return c;
       },
       op);

@@ -47,6 +47,7 @@ struct Program {
   std::vector<Node> nodes;
   ops::Documents documents = ops::Documents::packed;
   std::int32_t every = 1;  // for steps whose number is a multiple of this
+  bool across = false;     // pairs that begin here end in another program, or the other way round
 };
 
 // The least work of an op, from the shapes of its operands: the sum over nodes is the step's FLOPs and bytes. Bytes

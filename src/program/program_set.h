@@ -35,17 +35,18 @@ enum class Role : std::uint8_t {
   cache,       // persistent: keys and values of the texts that are being continued
   input,       // persistent: written by the host before a run of a program (batch, step state)
   output,      // persistent: read by the host after it (loss, norm)
+  snapshot,    // persistent: a copy of saved state, behind everything else of its memory
   activation,  // lives within one run of a program
   scratch,     // lives within one node, or one pair of them
 };
-inline constexpr int kRoles = 13;
+inline constexpr int kRoles = 14;
 
 constexpr bool persistent(Role r) { return r < Role::activation; }
 
 constexpr std::string_view name_of(Role r) {
-  constexpr std::string_view kNames[kRoles] = {"parameters", "working copies", "gradients", "moments", "scales",
-                                               "records",    "averages",       "constants", "caches",  "inputs",
-                                               "outputs",    "activations",    "scratch"};
+  constexpr std::string_view kNames[kRoles] = {"parameters", "working copies", "gradients",   "moments", "scales",
+                                               "records",    "averages",       "constants",   "caches",  "inputs",
+                                               "outputs",    "snapshots",      "activations", "scratch"};
   return kNames[static_cast<int>(r)];
 }
 
@@ -107,13 +108,17 @@ struct NodeAt {
   std::size_t program = 0, node = 0;
 };
 
-// One arena: all values of a memory. Sizes are in bytes.
+// One arena: all values of a memory. Sizes are in bytes. By role and in the total, snapshots do not count.
 struct ArenaPlan {
   std::int64_t by_role[kRoles] = {};               // persistent roles: their sum; transient ones: at the peak node
   std::int64_t persistent = 0;                     // where the transient region begins
   std::vector<std::int64_t> transient_by_program;  // size of its overlay
-  std::int64_t total = 0;                          // the arena: persistent and the largest overlay
+  std::int64_t total = 0;                          // persistent and the largest overlay: what a run cannot do without
+  std::int64_t snapshot = 0;                       // copies of saved state behind that
   std::optional<NodeAt> peak;                      // where most bytes are alive; empty: no value is transient
+  std::int64_t allocated() const { return total + snapshot; }
+  // The total, of an arena that holds more than results of steps.
+  std::int64_t beyond_results() const { return total > by_role[static_cast<int>(Role::output)] ? total : 0; }
 };
 
 // The place of every value, and an arena for each memory. Offsets are in bytes.

@@ -29,6 +29,7 @@ class Layer {
   std::vector<Node> again() {
     std::vector<Node> nodes;
     for (std::size_t i = forward_.size(); i-- > 0;) {  // from the last: what a copy reads is needed as well
+      if (what_ == Recompute::rest && forward_[i].cost.flops_per_pair > 0) continue;
       if (again_of(forward_[i].op) == ops::Again::never || !writes_one_of(forward_[i], needed_)) continue;
       if (what_ == Recompute::mlp && !writes_one_of(forward_[i], widest_)) continue;
       nodes.push_back(from_kept_sum(forward_[i]));
@@ -120,7 +121,7 @@ class Layer {
 
 }  // namespace
 
-void recompute(ProgramSet& set, Program& program, Recompute what) {
+void recompute(ProgramSet& set, Program& program, Recompute what, std::int64_t most) {
   if (what == Recompute::none) return;
   std::map<std::int32_t, Layer> layers;
   std::int32_t last = kNoLayer;
@@ -135,6 +136,7 @@ void recompute(ProgramSet& set, Program& program, Recompute what) {
     }
   }
   layers.erase(last);
+  if (most > 0) std::erase_if(layers, [&](const auto& layer) { return layer.first >= most; });
 
   std::vector<Node> nodes;
   std::set<std::int32_t> begun;

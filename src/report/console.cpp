@@ -13,6 +13,7 @@
 #include "data/utf8.h"
 #include "optim/schedule.h"
 #include "report/figures.h"
+#include "train/memory_advice.h"
 #include "train/recipe.h"
 
 namespace redline::report {
@@ -42,13 +43,10 @@ std::string batch_line(const train::RunHeader& h) {
   const config::Train& t = h.config->train;
   const std::string accumulate = t.accumulate > 1 ? fmt::format(" x {} micro-batches", t.accumulate) : "";
   const std::string ranks = h.sharing.alone() ? "" : fmt::format(" x {}", counted(h.sharing.ranks, "rank"));
-  const std::string recompute = t.recompute == "none"  ? "nothing is"
-                                : t.recompute == "mlp" ? "the inner values of the MLP are"
-                                                       : "layers are";
   return fmt::format("{} x {}{}{} = {} a step, {}; {} recomputed", counted(t.batch_size, "row"),
                      counted(t.seq_len, "token"), accumulate, ranks, counted(h.tokens_per_step, "token"),
                      h.steps > 0 ? counted(h.steps, "step") : fmt::format("train.max_hours = {:g}", t.max_hours),
-                     recompute) +
+                     train::what_is_recomputed(*h.config)) +
          config::ramps_in_words(t);
 }
 
@@ -227,9 +225,10 @@ std::vector<std::string> header_lines(const train::RunHeader& h, std::size_t col
   line("data", data_line(h));
   if (!h.nothing_left()) line("saves", saves_line(h));
   if (h.memory)
-    line("memory", memory_line(h.memory->device) +
-                       (h.memory->host.total > 0 ? "; in the host's memory " + memory_line(h.memory->host) : "") +
-                       (h.sharing.alone() ? "" : "; on this rank"));
+    line("memory",
+         memory_line(h.memory->device) +
+             (h.memory->host.beyond_results() > 0 ? "; in the host's memory " + memory_line(h.memory->host) : "") +
+             (h.sharing.alone() ? "" : "; on this rank"));
   if (h.peak_flops > 0) line("peak", fmt::format("{} ({})", flop_rate(h.peak_flops), h.peak_source));
   for (const LeftOut& part : h.left_out) line("without", fmt::format("{}: {}; {}", part.what, part.why, part.cost));
   line("run", h.folder.string());

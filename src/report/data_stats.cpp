@@ -121,15 +121,29 @@ std::string buckets_sentence(const DataStats& stats) {
       stats.settings.edges.empty() ? "the usual ones" : "those given", edges);
 }
 
+// The speed-up across row lengths: what shorter rows give over padding the long ones.
+std::string shorter_rows_sentence(const DataStats& stats) {
+  const std::vector<data::RowLength>& rows = stats.analysis.row_lengths;
+  std::vector<std::string> parts;
+  for (std::size_t i = 1; i < rows.size(); ++i)
+    parts.push_back(fmt::format("rows of {}: {:.2f} times packed, {:.2f} padded", rows[i].shape.seq_len,
+                                rows[i].at(Packing::pack).speedup_over_longest_pad,
+                                rows[i].at(Packing::pad).speedup_over_longest_pad));
+  if (parts.empty()) return {};
+  return fmt::format("over rows of {} padded, tokens for the same compute; {}", rows[0].shape.seq_len,
+                     fmt::join(parts, "; "));
+}
+
 // The sentences, with their names on the page and in the terminal. Empty: there is nothing to say.
 struct Sentence {
   std::string_view key, lead;
   std::string (*text)(const DataStats&);
 };
 constexpr Sentence kSentences[] = {
-    {"settings", "shape", settings_sentence}, {"sampling", "sample", sampling_sentence},
-    {"caveat", "note", caveat_sentence},      {"counting", "counted", counting_sentence},
-    {"buckets", "buckets", buckets_sentence}, {"recommendation", "advice", recommendation}};
+    {"settings", "shape", settings_sentence},      {"sampling", "sample", sampling_sentence},
+    {"caveat", "note", caveat_sentence},           {"counting", "counted", counting_sentence},
+    {"shorter", "shorter", shorter_rows_sentence}, {"buckets", "buckets", buckets_sentence},
+    {"recommendation", "advice", recommendation}};
 
 const Sentence& sentence_called(std::string_view key) {
   const auto it = std::ranges::find(kSentences, key, &Sentence::key);
@@ -160,7 +174,8 @@ std::vector<ModeCell> cells_of(const ModeFigures& m, bool has_model) {
           {"truncated_tokens", m.truncated_tokens, "truncated", 10, count(static_cast<double>(m.truncated_tokens))},
           {"dropped_tokens", m.dropped_tokens},
           {"cut_documents", m.cut_documents},
-          {"speedup_over_pad", m.speedup_over_pad, "speed-up", 8, fmt::format("{:.2f}x", m.speedup_over_pad)}};
+          {"speedup_over_pad", m.speedup_over_pad, "speed-up", 8, fmt::format("{:.2f}x", m.speedup_over_pad)},
+          {"speedup_over_longest_pad", m.speedup_over_longest_pad}};
 }
 
 constexpr double kBarColumns = 48;
@@ -269,7 +284,7 @@ std::string data_stats_text(const DataStats& stats, bool blocks) {
     out += "\n" + paragraph("note     ",
                             "truncated: tokens that data.long_documents = \"truncate\" would drop; split, as here, "
                             "drops none. Shorter rows stand in batches of as many tokens.");
-  return out + "\n" + say("buckets") + "\n" + say("recommendation");
+  return out + "\n" + say("shorter") + say("buckets") + "\n" + say("recommendation");
 }
 
 io::Json data_stats_json(const DataStats& stats) {

@@ -250,10 +250,14 @@ inline constexpr auto kMetrics = [] {
           {Section::fp8, 2, "Zero in eight bits, the worst tensor", Figure::share, kFromZero}),
       metric("fp8_most_zero", read_in<&M::fp8, &F::most_zero>, "", "which tensor that is"),
       metric("gpu_utilisation", read_in<&M::gpu, &G::utilisation>, "share",
-             "of the last second or so in which a kernel ran; these seven are there where the card can be watched, and "
+             "of the last second or so in which a kernel ran; these eight are there where the card can be watched, and "
              "null where it does not tell",
              "gpu/utilisation", {"gpu_utilisation_ratio", "Share of time in which a kernel ran."},
              {Section::gpu, 1, "GPU utilisation", Figure::share, kFromZero}),
+      metric("gpu_memory", read_in<&M::gpu, &G::memory>, "share",
+             "of the card's memory that is taken, by this run and by whatever else is on the card", "gpu/memory",
+             {"gpu_memory_ratio", "Share of the card's memory that is taken."},
+             {Section::gpu, 5, "GPU memory", Figure::share, kFromZero}),
       metric("gpu_temperature_c", read_in<&M::gpu, &G::temperature_c>, "°C", "of the card", "gpu/temperature_c",
              {"gpu_temperature_celsius", "Temperature of the card."}, {Section::gpu, 3, "Temperature, °C"}),
       metric("gpu_power_w", read_in<&M::gpu, &G::power_w>, "W", "of the card", "gpu/power_w",

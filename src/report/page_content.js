@@ -52,7 +52,8 @@ const runsPage = ({ runs, figures, panels, title, unreadable }) => {
         [row("wall time in steps", run => timed(run) ? percent(run.goodput.share) : "–")] : []),
       ...(runs.some(run => run.energy) ? [row("energy", run => energy(run.energy?.kwh)),
         row("energy a token", run => joules(run.energy?.joules_per_token))] : []),
-      ...short.map(f => row(f.title, run => known(run[f.key], f.figure))),
+      ...short.filter(f => runs.some(run => (run[f.key] ?? null) !== null)).map(f =>
+        row(f.title, run => known(run[f.key], f.figure))),
       ...(turned ? [] : first.extrapolation).map(({ tokens }, i) =>
         row(`${count(tokens)} token${tokens === 1 ? "" : "s"} at this pace`,
           run => run.extrapolation[i].seconds === null ? "–" : duration(run.extrapolation[i].seconds)))];
@@ -166,12 +167,13 @@ const runsPage = ({ runs, figures, panels, title, unreadable }) => {
   under("Where the time goes", () => runs.filter(run => run.profile).forEach(({ run, profile: p }) => {
     const number = v => typeof v === "number" ? v : 0, step = number(p.step_ms), shown = 12;
     const kinds = p.kinds.filter(kind => typeof kind?.name === "string");
-    const line = (name, ms, i, roofline) =>
-      [name, bar([[ms / step, i]]), percent(ms / step), duration(ms / 1000), roofline];
-    table("bars", ["", "", "of the step", "time", "of its roofline"], [
-      ...kinds.slice(0, shown).map(kind => line(kind.name, number(kind.ms), 0, percent(number(kind.roofline)))),
-      line("other ops", kinds.slice(shown).reduce((sum, kind) => sum + number(kind.ms), 0), 0, ""),
-      line("waiting for data", number(p.data_ms), 1, ""), line("outside of nodes", number(p.outside_ms), 7, ""),
+    const line = (name, ms, i, roofline, types) =>
+      [name, bar([[ms / step, i]]), percent(ms / step), duration(ms / 1000), roofline, types];
+    table("bars", ["", "", "of the step", "time", "of its roofline", "types"], [
+      ...kinds.slice(0, shown).map(kind =>
+        line(kind.name, number(kind.ms), 0, percent(number(kind.roofline)), String(kind.types ?? ""))),
+      line("other ops", kinds.slice(shown).reduce((sum, kind) => sum + number(kind.ms), 0), 0, "", ""),
+      line("waiting for data", number(p.data_ms), 1, "", ""), line("outside of nodes", number(p.outside_ms), 7, "", ""),
     ].filter(row => row[3] !== "0 ms"), `${run}: ${duration(step / 1000)} a step on ${p.device ?? "?"}`);
   }));
   under("Memory", () => {
@@ -186,14 +188,17 @@ const runsPage = ({ runs, figures, panels, title, unreadable }) => {
       return [several ? run.run : "the run",
         bar(parts.map(([size, i, kind]) => [size / whole, i, `${kind}: ${bytes(size)}`])),
         ...parts.map(([size]) => bytes(size)),
-        bytes(total) + (run.card_memory > 0 ? " of " + bytes(run.card_memory) : "")];
+        bytes(total) + (run.card_memory > 0 ?
+          ` of ${bytes(run.card_memory)}, ${percent(total / run.card_memory)}` : "")];
     }));
   });
   under("Data", () => {
     section("Data");
     for (const { run, pipeline: p } of runs.filter(run => run.pipeline)) {
       const intervals = `${grouped(p.intervals)} interval${p.intervals === 1 ? "" : "s"}`;
-      paragraph(`${intervals} of the data pipeline; the others waited most for ${p.slowest}`, "");
+      addPlot({ title: several ? `The data pipeline of ${run}` : "The data pipeline", wide: true, stages: p.stages,
+        slowest: p.slowest, key: `mean of ${intervals}`,
+        series: [{ name: "working", colour: 2 }, { name: "waiting for another stage", colour: 7 }] });
       table("plain", ["stage", "threads", "tokens/s", "busy", "waiting"], p.stages.map(s => [s.name,
         digits(s.threads, 3), count(s.tokens_per_s), percent(s.busy), percent(s.waiting)]), several ? run : "");
     }
@@ -314,6 +319,7 @@ const lengthsPage = d => {
       series: modes.map((name, i) => ({ name, colour: i, dots: true, dashed: name === "stream",
         x: rows.map(row => row.seq_len), y: rows.map(row => row.modes[name].utilisation) })) });
     paragraph("Batches keep their tokens: half the length, twice the rows. Speed-ups are over pad at the same length");
+    paragraph(say.shorter);
     d.row_lengths.slice(1).forEach((row, i) => modesTable(i + 1, `rows of ${row.seq_len}`));
   }
   add("h2", {}, "Bucket edges that waste least");

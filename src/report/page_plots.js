@@ -280,6 +280,45 @@ const timeline = plot => {
   };
 };
 
+// The stages of the loader, in the order in which data pass through them: boxes with a bar of their time each. Where
+// the page is narrow they stand below each other.
+const stages = plot => {
+  const all = plot.stages, width = Math.max(260, plot.card.clientWidth - 30), gap = 40, high = 92;
+  const turned = width < 190 * all.length;
+  const wide = turned ? width - 4 : (width - 4 - gap * (all.length - 1)) / all.length;
+  const picture = svg("svg", { role: "img", "aria-label": plot.title,
+    viewBox: `0 0 ${width} ${turned ? all.length * (high + gap) - gap + 8 : high + 8}` });
+  const words = (kind, x, y, text) => picture.append(svg("text", { class: kind, x, y }, text));
+  all.forEach((s, i) => {
+    const x = 2 + (turned ? 0 : i * (wide + gap)), y = 4 + (turned ? i * (high + gap) : 0), inside = wide - 20;
+    const slowest = s.name === plot.slowest, threads = `${digits(s.threads, 3)} thread${s.threads === 1 ? "" : "s"}`;
+    picture.append(svg("rect", { class: slowest ? "stage slowest" : "stage", x, y, width: wide, height: high, rx: 8 }));
+    words("name", x + 10, y + 20, s.name + (slowest ? ": the others wait for it" : ""));
+    words("tick", x + 10, y + 38, s.name === "train" ? "takes batches" : threads);
+    words("tick", x + 10, y + 55, `${count(s.tokens_per_s)} tokens/s`);
+    picture.append(svg("rect", { class: "rest", x: x + 10, y: y + 68, width: inside, height: 12, rx: 3 }));
+    let from = x + 10;
+    for (const [share, colour] of [[s.busy, 2], [s.waiting, 7]]) {
+      const part = inside * Math.min(1, Math.max(0, share));
+      picture.append(svg("rect", { class: "column", style: `color: var(--c${colour})`, x: from, y: y + 68,
+        width: Math.max(0, Math.min(part, x + 10 + inside - from)), height: 12 }));
+      from += part;
+    }
+    if (i + 1 === all.length) return;
+    const [ax, ay] = turned ? [x + wide / 2, y + high + 3] : [x + wide + 3, y + high / 2], long = gap - 8;
+    picture.append(svg("path", { class: "flow", d: turned ? `M${ax},${ay} v${long} m-5,-7 l5,7 l5,-7` :
+      `M${ax},${ay} h${long} m-7,-5 l7,5 l-7,5` }));
+  });
+  picture.onpointerleave = () => { tip.hidden = true; };
+  picture.onpointermove = event => {
+    const at = new DOMPoint(event.clientX, event.clientY).matrixTransform(picture.getScreenCTM().inverse());
+    const i = Math.floor(turned ? at.y / (high + gap) : at.x / (wide + gap)), s = all[Math.min(i, all.length - 1)];
+    showTip(event, s.name, [[2, "working", percent(s.busy)], [7, "waiting for another stage", percent(s.waiting)]]);
+  };
+  plot.card.querySelector("svg")?.remove();
+  plot.card.append(picture);
+};
+
 // A plot in its place. Series that are not runs, which the bar above names, are named beside its title.
 const plots = [];
 const addPlot = plot => {
@@ -288,12 +327,13 @@ const addPlot = plot => {
     ...(plot.key ? [html("span", {}, plot.key)] : []));
   plot.card = add("figure", { class: plot.wide ? "wide" : "half" }, caption);
   plots.push(plot);
-  if (plot.edges || plot.axis || plot.stretches) return;
+  if (plot.edges || plot.axis || plot.stretches || plot.stages) return;
   const button = html("button", { type: "button", "aria-pressed": "false", title: "logarithmic y axis" }, "log y");
   button.onclick = () => { plot.log = !plot.log; button.setAttribute("aria-pressed", plot.log); curves(plot); };
   caption.append(button);
 };
-const draw = () => plots.forEach(plot => (plot.stretches ? timeline : plot.edges ? columns : curves)(plot));
+const draw = () => plots.forEach(plot =>
+  (plot.stages ? stages : plot.stretches ? timeline : plot.edges ? columns : curves)(plot));
 const reset = html("button", { type: "button", hidden: "" }, "whole range");
 const zoom = (what, range) => { what.range = range; tip.hidden = true; reset.hidden = !view.range; draw(); };
 reset.onclick = () => zoom(view, null);

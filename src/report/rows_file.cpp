@@ -205,7 +205,7 @@ class EventRows {
         if (h.memory->device.by_role[role] > 0)
           memory[std::string(program::name_of(static_cast<program::Role>(role)))] = h.memory->device.by_role[role];
       memory["total"] = h.memory->device.total;
-      if (h.memory->host.total > 0) memory["host"] = h.memory->host.total;
+      if (h.memory->host.beyond_results() > 0) memory["host"] = h.memory->host.total;
     }
     add(unix_seconds(), "started",
         {{"version", kEventsVersion},

@@ -65,15 +65,15 @@ std::string state_of(const RunRecord& run, std::int64_t done, std::int64_t of) {
 }  // namespace
 
 std::vector<std::size_t> steady_rows(const RunRecord& run) {
-  std::vector<std::size_t> rows;
+  std::vector<std::size_t> rows, all;
   for (std::size_t i = 0; i < run.rows(); ++i) {
+    if (run.steps[i] == 0) continue;  // an evaluation before the first step
+    all.push_back(i);
     const auto begins = [&](std::int64_t first) { return run.steps[i] > first && run.steps[i] <= first + kFirstSteps; };
     const bool early = begins(0) || std::ranges::any_of(run.sessions, begins, &SessionStart::first_step);
     if (!early) rows.push_back(i);
   }
-  if (rows.empty())
-    for (std::size_t i = 0; i < run.rows(); ++i) rows.push_back(i);
-  return rows;
+  return rows.empty() ? all : rows;
 }
 
 RunSummary summarise(const RunRecord& run, const std::vector<double>& tokens) {

@@ -43,6 +43,7 @@ inline constexpr auto kSummary = [] {
       {"data_wait", "data_wait_ms", share_of_step, "waiting for data", share},
       {"padding", "padding", mean, "padding", share},
       {"memory_gib", "memory_gib", largest, "memory", gibibytes},
+      {"gpu_memory", "gpu_memory", largest, "GPU memory taken", share},
       {"mean_utilisation", "gpu_utilisation", mean_over_time, "", number, true},
       {"highest_temperature_c", "gpu_temperature_c", largest, "", number, true},
       {"mean_power_w", "gpu_power_w", mean_over_time, "", number, true},

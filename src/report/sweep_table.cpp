@@ -73,6 +73,8 @@ std::optional<std::size_t> SweepTable::best() const {
   return found;
 }
 
+bool SweepTable::held_out() const { return std::ranges::none_of(rows, &SweepRow::trained_on); }
+
 std::vector<SweepGroup> seed_groups(const SweepTable& table) {
   std::vector<SweepGroup> groups;
   std::map<std::string, std::size_t> index;
@@ -120,13 +122,18 @@ std::vector<std::string> unlike_in_words(const SweepTable& table) {
                     "train.eval_batches covers "
                     "the same ones in all runs of one train.seq_len",
                     grouped(std::llround(tokens->first)), grouped(std::llround(tokens->second), "token")));
+  if (!table.held_out())
+    sentences.push_back(
+        "the runs were evaluated on what they were trained on: the lowest loss is that of the run which learned its "
+        "own text best, not of the best setting; let data.eval name other text");
   return sentences;
 }
 
 std::string to_text(const SweepTable& table) {
   const std::optional<std::size_t> best = table.best();
   std::vector<Cells> rows = {head_of(table, true)};
-  rows[0].insert(rows[0].end(), {"held out  ", "loss", "steps", "tokens", "time", "tok/s", "state"});
+  rows[0].insert(rows[0].end(), {table.held_out() ? "held out  " : "evaluated  ", "loss", "steps", "tokens", "time",
+                                 "tok/s", "state"});
   for (std::size_t r = 0; r < table.rows.size(); ++r) {
     const SweepRow& run = table.rows[r];
     Cells row = run.values;
@@ -153,7 +160,7 @@ std::string groups_to_text(const SweepTable& table) {
     return std::isnan(g.mean) ? std::numeric_limits<double>::infinity() : g.mean;
   });
   std::vector<Cells> rows = {head_of(table, false)};
-  rows[0].insert(rows[0].end(), {"held out  ", "seeds that finished"});
+  rows[0].insert(rows[0].end(), {table.held_out() ? "held out  " : "evaluated  ", "seeds that finished"});
   for (auto g = groups.begin(); g != groups.end(); ++g) {
     Cells row;
     for (std::size_t k = 0; k < table.keys.size(); ++k)
@@ -207,6 +214,7 @@ io::Json to_json(const SweepTable& table) {
                     {"why", run.why},
                     {"eval_loss", run.eval_loss},
                     {"eval_tokens", run.eval_tokens},
+                    {"trained_on", run.trained_on},
                     {"loss", run.loss},
                     {"steps", run.steps},
                     {"steps_asked", run.of},

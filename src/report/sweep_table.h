@@ -23,6 +23,7 @@ struct SweepRow {
   double loss = kUnknown, eval_loss = kUnknown;  // the last ones
   double eval_tokens = kUnknown;                 // that eval_loss covers
   double tokens_per_s = kUnknown;
+  bool trained_on = false;  // what it was evaluated on, so that eval_loss is not held out
 
   bool finished() const { return state == "finished"; }
 };
@@ -34,6 +35,7 @@ struct SweepTable {
 
   // The finished run with the lowest held-out loss.
   std::optional<std::size_t> best() const;
+  bool held_out() const;  // no run was evaluated on what it was trained on
 };
 
 // Finished runs that differ only in train.seed.
@@ -45,7 +47,7 @@ struct SweepGroup {
 std::vector<SweepGroup> seed_groups(const SweepTable& table);
 
 // Sentences about finished runs whose losses were not found alike: on different numbers of training tokens, or over
-// different held-out ones.
+// different held-out ones; and about losses that are not of held-out data.
 std::vector<std::string> unlike_in_words(const SweepTable& table);
 
 std::string to_text(const SweepTable& table);

@@ -14,6 +14,7 @@
 #include "config/keys.h"
 #include "config/load.h"
 #include "model/lowering.h"
+#include "train/on_ranks.h"
 
 namespace redline::train {
 namespace {
@@ -25,7 +26,8 @@ constexpr std::int64_t kShortestRow = 128;           // that is worth to be advi
 constexpr std::array<std::string_view, 3> kRecomputes = {"none", "mlp", "block"}, kMoments = {"fp32", "bf16", "8bit"};
 
 std::span<const std::string_view> from(const std::array<std::string_view, 3>& list, const std::string& first) {
-  return {std::ranges::find(list, first), list.end()};
+  const auto found = std::ranges::find(list, first);
+  return {found == list.end() ? list.begin() : found, list.end()};  // "auto" begins like "none"
 }
 std::span<const std::string_view> behind(const std::array<std::string_view, 3>& list, const std::string& first) {
   return from(list, first).subspan(1);
@@ -127,9 +129,8 @@ class Room {
     return with_rows(config, 1);
   }
 
-  // fp8 makes its copies of weights from whole ones.
   bool can_share_more() const {
-    return !sharing_.alone() && sharing_.mode != dist::Mode::fsdp && asked_.precision.matmul != "fp8";
+    return !sharing_.alone() && sharing_.mode != dist::Mode::fsdp && refusal(asked_, dist::Mode::fsdp).empty();
   }
   dist::Sharing all_shared() const {
     dist::Sharing sharing = sharing_;
@@ -173,6 +174,28 @@ std::int64_t memory_needed(const config::Config& config, device::Kind kind, cons
   return model::lower(config.model, options).set.memory.device.total;
 }
 
+std::int64_t memory_allowed(const config::Config& config, const device::Device& device) {
+  return std::min(device.available_bytes(), config::bytes_of_amount(config.memory.limit));
+}
+
+std::string memory_in_words(std::int64_t bytes) {
+  constexpr double kSmall = 0.1;  // GiB
+  return gib(bytes) < kSmall ? fmt::format("{:.2f} MiB", 1024 * gib(bytes)) : fmt::format("{:.2f} GiB", gib(bytes));
+}
+
+std::string what_is_recomputed(const config::Config& config) {
+  const config::Placement& p = config.memory.placement;
+  const std::string_view what = p.recompute.empty() ? std::string_view(config.train.recompute) : p.recompute;
+  const bool one = p.recompute_layers == 1;
+  const std::string layers = p.recompute_layers == 0 ? "layers"
+                             : one                   ? "the first layer"
+                                                     : fmt::format("the first {} layers", p.recompute_layers);
+  if (what == "mlp")
+    return fmt::format("the inner values of the MLP{} are", p.recompute_layers > 0 ? " of " + layers : "");
+  if (what == "rest") return layers + (one ? " but its attention is" : " but their attention are");
+  return what == "block" ? layers + (one ? " is" : " are") : "nothing is";
+}
+
 std::vector<config::Config> relaxations(const config::Config& asked) {
   std::vector<config::Config> ways;
   for (std::optional<config::Config> way = asked; way; way = with_half_rows(*way))
@@ -208,11 +231,15 @@ std::string what_would_fit(const config::Config& config, device::Kind kind, std:
 
 std::string memory_problem(const config::Config& config, std::int64_t needed, const device::Device& device,
                            const dist::Sharing& sharing) {
-  const std::int64_t available = device.available_bytes();
+  const std::int64_t free = device.available_bytes(), available = memory_allowed(config, device);
   if (needed <= available) return "";
-  return fmt::format("the run needs {:.2f} GiB and {} has {:.2f} GiB free of {:.2f} GiB; {}; see {}", gib(needed),
-                     device.name(), gib(available), gib(device.memory_bytes()),
-                     what_would_fit(config, device.kind(), available, sharing), troubleshooting::kOutOfMemory);
+  const std::string has = available < free ? fmt::format("memory.limit allows {}", memory_in_words(available))
+                                           : fmt::format("{} has {:.2f} GiB free of {:.2f} GiB", device.name(),
+                                                         gib(free), gib(device.memory_bytes()));
+  const std::string_view refused =
+      config.memory.fit == "none" ? "; memory.fit = \"auto\" looks for what may lie in the host's memory instead" : "";
+  return fmt::format("the run needs {} and {}; {}{}; see {}", memory_in_words(needed), has,
+                     what_would_fit(config, device.kind(), available, sharing), refused, troubleshooting::kOutOfMemory);
 }
 
 void require_memory(const config::Config& config, std::int64_t needed, const device::Device& device,

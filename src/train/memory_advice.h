@@ -15,10 +15,19 @@ namespace redline::train {
 // Bytes that the arena of a rank takes, by lowering it: nothing is allocated.
 std::int64_t memory_needed(const config::Config& config, device::Kind kind, const dist::Sharing& sharing = {});
 
+// Bytes that it may take on the device: what is free there, or memory.limit.
+std::int64_t memory_allowed(const config::Config& config, const device::Device& device);
+
 // Configurations that need less memory, the mildest change first: coarser moments, then rows half as long and so on,
 // with each kind of moments. A step keeps its tokens. Recompute and the rows of a micro-batch are as they were: whoever
 // asks looks at those first, since they do not change what a run learns.
 std::vector<config::Config> relaxations(const config::Config& config);
+
+// "24.00 GiB", or "5.72 MiB" of what is small.
+std::string memory_in_words(std::int64_t bytes);
+
+// What is made again in the backward pass, with its verb: "nothing is", "the first 3 layers are".
+std::string what_is_recomputed(const config::Config& config);
 
 // The settings that `to` has otherwise than `from`, as the command line takes them ("train.recompute=mlp"), and as a
 // sentence has them (`train.recompute = "mlp", train.seq_len = 512`).

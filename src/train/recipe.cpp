@@ -30,6 +30,8 @@ bool uses_wsd(const Config& c) { return c.optim.schedule == "wsd"; }
 bool uses_fp8(const Config& c) { return c.precision.matmul == "fp8"; }
 bool writes_samples(const Config& c) { return c.train.sample_every > 0; }
 bool has_llama3_rope(const Config& c) { return c.model.rope_scaling == "llama3"; }
+bool has_yarn(const Config& c) { return c.model.rope_scaling == "yarn"; }
+bool has_window(const Config& c) { return c.model.window > 0; }
 bool has_weight_decay(const Config& c) { return c.optim.weight_decay > 0; }
 
 // A key that counts under a condition only. The condition is about the key `by`; `where` puts it into words.
@@ -39,7 +41,8 @@ struct Conditional {
 };
 constexpr std::string_view kWithMuon = "optim.name = \"muon\"", kWithFp8 = "precision.matmul = \"fp8\"",
                            kWithSamples = "train.sample_every above 0",
-                           kWithLlama3Rope = "model.rope_scaling = \"llama3\"";
+                           kWithLlama3Rope = "model.rope_scaling = \"llama3\"",
+                           kWithYarn = "model.rope_scaling = \"yarn\"", kWithWindow = "model.window above 0";
 constexpr auto kConditional = std::to_array<Conditional>({
     {"optim.muon_momentum", kWithMuon, "optim.name", uses_muon},
     {"optim.muon_momentum_from", kWithMuon, "optim.name", uses_muon},
@@ -58,11 +61,17 @@ constexpr auto kConditional = std::to_array<Conditional>({
     {"optim.cautious_decay", "optim.weight_decay above 0", "optim.weight_decay", has_weight_decay},
     {"model.init", "an empty model.init_from", "model.init_from",
      [](const Config& c) { return c.model.init_from.empty(); }},
-    {"model.rope_factor", "model.rope_scaling = \"linear\" or \"llama3\"", "model.rope_scaling",
+    {"model.rope_factor", "a model.rope_scaling other than \"none\"", "model.rope_scaling",
      [](const Config& c) { return c.model.rope_scaling != "none"; }},
     {"model.rope_low_freq_factor", kWithLlama3Rope, "model.rope_scaling", has_llama3_rope},
     {"model.rope_high_freq_factor", kWithLlama3Rope, "model.rope_scaling", has_llama3_rope},
-    {"model.rope_original_len", kWithLlama3Rope, "model.rope_scaling", has_llama3_rope},
+    {"model.rope_original_len", "model.rope_scaling = \"llama3\" or \"yarn\"", "model.rope_scaling",
+     [](const Config& c) { return has_llama3_rope(c) || has_yarn(c); }},
+    {"model.rope_beta_fast", kWithYarn, "model.rope_scaling", has_yarn},
+    {"model.rope_beta_slow", kWithYarn, "model.rope_scaling", has_yarn},
+    {"model.rope_attention_factor", kWithYarn, "model.rope_scaling", has_yarn},
+    {"model.layer_types", kWithWindow, "model.window", has_window},
+    {"model.rope_local_theta", kWithWindow, "model.window", has_window},
     {"data.buckets", "data.packing = \"bucket\"", "data.packing",
      [](const Config& c) { return c.data.packing == "bucket"; }},
     {"data.shuffle_buffer", "data.shuffle = true", "data.shuffle", [](const Config& c) { return c.data.shuffle; }},
@@ -109,13 +118,29 @@ void doubt_rate(const Config& c, std::vector<Doubt>& doubts) {
                                               rate, short_rate(kLowestRate))});
 }
 
-// A preset's rate is made for the preset's optimizer.
+// Rows of another size, under the rate that a preset has for its own.
+void hint_at_rate(const Config& c, const Config& preset, std::vector<Doubt>& doubts) {
+  const auto rows = [](const Config& of) { return of.train.batch_size * of.train.accumulate; };
+  if (rows(c) == rows(preset) || !c.origins.written("train.batch_size")) return;
+  const double factor = std::sqrt(static_cast<double>(rows(c)) / static_cast<double>(rows(preset)));
+  doubts.push_back(
+      {"train.batch_size",
+       fmt::format("{}train.batch_size = {}: steps have {}, and preset {} has optim.lr = {} for {}: by the root of "
+                   "the ratio, which is a rule of thumb, that would be optim.lr={} optim.min_lr={}",
+                   c.origins.prefix({"train.batch_size"}), c.train.batch_size, counted(rows(c), "row"), c.preset,
+                   short_rate(preset.optim.lr), rows(preset), short_rate(factor * c.optim.lr),
+                   short_rate(factor * c.optim.min_lr)),
+       true});
+}
+
+// A preset's rate is made for the preset's optimizer, and for its rows of a step.
 void doubt_rate_of_preset(const Config& c, std::vector<Doubt>& doubts) {
   const auto presets = config::embedded_configs();
   if (std::ranges::find(presets, c.preset, &config::EmbeddedFile::name) == presets.end()) return;
   if (c.origins.on_command_line("optim.lr")) return;
   const Config preset = config::load({.file = "", .preset = c.preset, .overrides = {}});
-  if (preset.optim.name == c.optim.name || preset.optim.lr != c.optim.lr) return;
+  if (preset.optim.lr != c.optim.lr) return;
+  if (preset.optim.name == c.optim.name) return hint_at_rate(c, preset, doubts);
   doubts.push_back(
       {"optim.lr", fmt::format("{}optim.lr = {} is preset {}'s rate for optim.name = \"{}\", and optim.name is \"{}\": "
                                "what suits the one is several times too much or too little for the other; set optim.lr",
@@ -137,9 +162,9 @@ void doubt_warm_up(const Config& c, std::int64_t steps, std::int64_t ranks, std:
                    short_rate(c.optim.lr))});
 }
 
-// The recipe for going on. 2e-5 with a tenth of warm-up, a cosine and one epoch are what the Alignment Handbook trains
-// Zephyr 7B with; Alpaca and the chat models of Llama 2 have the same rate. Models of 70B are tuned with about half of
-// it, which is the cube root of the ratio of their sizes.
+// The recipe for going on. 2e-5 at 7B, a tenth of warm-up, a cosine and one epoch are values that people commonly tune
+// with; the cube root is a rule of thumb. They were not looked up in their sources, and not measured here against other
+// values: it is a start.
 constexpr double kKnownRate = 2e-5, kKnownParameters = 7e9, kLeastMadeRate = 5e-6, kMostMadeRate = 3e-4;
 constexpr double kWarmUpShare = 0.1, kLastShare = 0.1;
 constexpr std::int64_t kWarmUpSteps = 20;  // where hours end the run

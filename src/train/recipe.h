@@ -20,6 +20,7 @@ inline constexpr double kHighestAdamwRate = 1e-2, kHighestMuonRate = 5e-2, kLowe
 struct Doubt {
   std::string_view key;
   std::string sentence;  // names the key, its value and what to do
+  bool hint = false;     // no fault, but a word on what else to set
 };
 
 // `steps`: of the whole run; 0: not known. Keys without effect are told where the user wrote them. Of a file with all

@@ -57,18 +57,26 @@ std::vector<const data::Corpus*> HeldOut::corpora() const {
   return all;
 }
 
-std::vector<std::pair<std::string, std::string>> HeldOut::trained_on(const std::vector<Path>& training) const {
+std::vector<std::pair<std::string, std::string>> HeldOut::trained_on(const data::Corpus& training,
+                                                                     const std::vector<Path>& files) const {
   std::vector<std::pair<std::string, std::string>> warnings;
   for (const Set& set : sets_) {
-    const std::vector<Path> files = set.loader->corpus().files(), shared = data::shared_files(files, training);
-    if (shared.empty()) continue;
-    const std::string more = shared.size() > 1 ? fmt::format(" and {} more", counted(shared.size() - 1, "file")) : "";
+    const data::Corpus& corpus = set.loader->corpus();
+    const std::vector<Path> shared = data::shared_files(corpus.files(), files);
+    std::string what;
+    if (!shared.empty())
+      what = fmt::format("{}{} {}", shared[0].string(),
+                         shared.size() > 1 ? fmt::format(" and {} more", counted(shared.size() - 1, "file")) : "",
+                         shared.size() > 1 ? "are" : "is");
+    else if (data::shares_documents(corpus, training))
+      what = "most of its first documents, which data.train has in other files or another format, are";
+    else
+      continue;
     warnings.emplace_back(
         set.name,
-        fmt::format("{}: {}{} {} trained on as well, so that its loss is not one of held-out data and says nothing "
+        fmt::format("{}: {} trained on as well, so that its loss is not one of held-out data and says nothing "
                     "about other text; let data.eval name files that data.train does not have",
-                    named_ ? "data.eval, set " + set.name : "held-out data", shared[0].string(), more,
-                    shared.size() > 1 ? "are" : "is"));
+                    named_ ? "data.eval, set " + set.name : "held-out data", what));
   }
   return warnings;
 }
@@ -195,14 +203,6 @@ void Asides::write_samples(std::int64_t step) {
     return !session_.stopping();
   });
   if (!session_.stopping()) session_.keeper.tell(Sampled{step, std::move(texts)});
-}
-
-bool Saves::get_ready() {
-  if (std::exchange(ready_, true)) return false;
-  const Goodput::Scope starting = session_.goodput->in(Part::start_up);
-  const Ends::Timed timed = ends_.timed(Ends::Aside::save);
-  session_.keeper.get_ready(*session_.engine);
-  return true;
 }
 
 void Saves::save(const data::LoaderState& loader) {

@@ -15,13 +15,31 @@
 #include "model/family.h"
 #include "model/fp8_linears.h"
 #include "model/weights.h"
+#include "train/on_ranks.h"
 #include "train/step_phases.h"
 
 namespace redline::train {
 namespace {
 
+// Documents that begin otherwise than the texts that the weights learned: with the token that begins a text, or
+// without. Text is read as the weights' own tokenizer has it, so these are tokens that were made before. Empty: they do
+// not, or somebody has said that it is meant so.
+std::string beginning_problem(const Path& folder, const data::Tokenizer& own, const data::Corpus& corpus,
+                              const config::Config& config) {
+  const std::optional<std::vector<std::int32_t>> begin = corpus.beginning();
+  const std::vector<std::int32_t> learned = own.beginning();
+  if (!begin || corpus.masked() || config.data.bos != "auto" || begin->empty() == learned.empty()) return {};
+  return fmt::format(
+      "the documents of data.train begin {} {}, and the tokenizer of {} puts {} before a text, so that the weights "
+      "know "
+      "texts that begin otherwise; prepare the data with that tokenizer and --bos auto, or "
+      "set data.bos={} to say that it is meant so",
+      begin->empty() ? "without" : "with", own.written(begin->empty() ? learned.back() : begin->back()),
+      folder.string(), begin->empty() ? "it" : "none", begin->empty() ? "none" : "always");
+}
+
 // Why the tokenizer beside the weights does not fit the run's data; empty where it does.
-std::string tokenizer_problem(const Path& folder, const config::Config& config) {
+std::string tokenizer_problem(const Path& folder, const data::Corpus& corpus, const config::Config& config) {
   std::shared_ptr<const data::Tokenizer> own;
   try {
     own = data::open_tokenizer(folder.string(), folder.string());
@@ -31,9 +49,9 @@ std::string tokenizer_problem(const Path& folder, const config::Config& config) 
   }
   data::require_fits(*own, config.model.vocab, folder.string());
   const std::optional<std::string> name = data::data_tokenizer(data::corpus_options(config.data));
-  if (!name) return {};  // the data stand for no known text
+  if (!name) return beginning_problem(folder, *own, corpus, config);  // the data stand for no known text
   const auto used = data::open_tokenizer(*name, "data.tokenizer");
-  if (data::covers(*own, *used)) return {};
+  if (data::covers(*own, *used)) return beginning_problem(folder, *own, corpus, config);
   return fmt::format(
       "the data are read with the tokenizer {}, and {} has another one ({}): the weights know its ids, not these; set "
       "data.tokenizer, or prepare the data with it",
@@ -48,26 +66,14 @@ std::string batches_in_words(const std::vector<PassedBatch>& passed) {
                      documents.empty() ? "" : fmt::format(" (documents {})", documents_in_words(documents)));
 }
 
-// With several micro-steps, ranks add gradients up in the last of them, which is none of the first.
-void require_programs(const Session& s) {
-  const config::Train& t = s.config.train;
-  if (s.alone() || s.options.team.sharing.mode == dist::Mode::fsdp || t.accumulate_from != 1 || t.accumulate == 1)
-    return;
-  fail_user(
-      "{}train.accumulate_from = 1 is for runs on one rank, or with parallel.mode = \"fsdp\": {} of a step add their "
-      "gradients up behind its last micro-batch; give 2 or more, and train.batch_size smaller",
-      s.config.origins.prefix({"train.accumulate_from"}), counted(s.ranks(), "rank"));
-}
-
-// The steps before a bad document are saved: its sentence then says how the run goes on from them.
-[[noreturn]] void rethrow_with_way_on(const std::exception_ptr& error, const Session& s) {
+// The sentence about a bad document then says what becomes of the steps before it, and how the run goes on.
+[[noreturn]] void rethrow_with_way_on(const std::exception_ptr& error, const Session& s, const std::string& steps) {
   try {
     std::rethrow_exception(error);
   } catch (const UserError& e) {
     const bool may_skip = std::string_view(e.what()).find("data.on_error") != std::string_view::npos;
-    fail_user("{}. {} saved: go on with --resume --out {}{}; where the data were mended, it takes --allow-change too",
-              e.what(), s.state.step == 1 ? "1 step is" : fmt::format("{} steps are", s.state.step),
-              s.options.folder.string(), may_skip ? " data.on_error=skip" : "");
+    fail_user("{}. {}: go on with --resume --out {}{}; where the data were mended, it takes --allow-change too",
+              e.what(), steps, s.options.folder.string(), may_skip ? " data.on_error=skip" : "");
   }
 }
 
@@ -89,7 +95,8 @@ struct StepLoop::Phases {
         steps(session, data, ends, rescue),
         asides(session, data.held_out(), ends, rescue),
         saves(session, data, ends, rescue) {
-    require_programs(session);
+    if (const auto& team = session.options.team; !session.alone())
+      if (const std::string no = refusal(session.config, team.sharing.mode); !no.empty()) fail_user("{}", no);
     data.require_vocabulary();
     data.watch_held_out();
     asides.make_samples();
@@ -107,7 +114,10 @@ struct StepLoop::Phases {
 
 StepLoop::StepLoop(const TrainOptions& options, device::Device& device, FileSystem& files, Keeper& keeper)
     : phases_(std::make_unique<Phases>(options, device, files, keeper)) {}
-StepLoop::~StepLoop() { phases_->session.engine.reset(); }  // before the data that it was given
+StepLoop::~StepLoop() {
+  phases_->session.keeper.let_go();
+  phases_->session.engine.reset();  // before the data that it was given
+}
 
 // The start.
 
@@ -186,7 +196,7 @@ void StepLoop::load_start() {
       model::match_weights(opened, m, model::lay_out(model::family_of(m).table(m)));
       return opened;
     });
-    problem = data::holds_tokenizer(s.files, folder) ? tokenizer_problem(folder, s.config) : "";
+    problem = data::holds_tokenizer(s.files, folder) ? tokenizer_problem(folder, documents(), s.config) : "";
     if (!trains()) return;
     make_engine();
     io::reading_weights([&] { model::load_weights(*s.engine, weights, tell_loading()); });  // moments are zero
@@ -320,7 +330,6 @@ TrainResult StepLoop::run_steps() {
     }
     const bool best = m.eval_loss && ends.evaluated(m.step, *m.eval_loss);
     keeper.tell(Stepped{m});
-    if (saves.get_ready()) steps.restart_clock();
     if (sample && !session.stopping()) asides.write_samples(m.step);
     if (checkpoint || best || session.stopping()) saves.save(data.state());
     if (evaluation || checkpoint || sample) steps.restart_clock();
@@ -349,11 +358,15 @@ TrainResult StepLoop::run_steps() {
   return {stopped ? Outcome::stopped : Outcome::finished, step(), eval_loss};
 }
 
-// An error in the data does not cost the steps before it.
+// An error in the data does not cost the steps before it. Other ranks need not have come upon it, and ranks save
+// together: there it ends all of them at once, and the last checkpoint stays.
 bool StepLoop::queue_step() {
   try {
     return phases_->steps.queue();
   } catch (const BrokenData& broken) {
+    const Session& s = phases_->session;
+    if (!s.alone() && step() == 0) std::rethrow_exception(broken.error);
+    if (!s.alone()) rethrow_with_way_on(broken.error, s, "The steps since the last checkpoint are lost");
     finish_steps();
     end_by(broken.error, phases_->data.before_step());
   }
@@ -369,7 +382,8 @@ void StepLoop::end_by(const std::exception_ptr& error, const data::LoaderState& 
     std::rethrow_exception(error);
   }
   if (step() == 0) std::rethrow_exception(error);
-  rethrow_with_way_on(error, phases_->session);
+  rethrow_with_way_on(error, phases_->session,
+                      step() == 1 ? "1 step is saved" : fmt::format("{} steps are saved", step()));
 }
 
 void StepLoop::finish_steps() {

@@ -41,13 +41,10 @@ class Keeper {
   virtual void tell(const Event& /*event*/) {}
   // Asked once a step. True: the kept files are gone, and the state must be saved now.
   virtual bool lost() { return false; }
-  // Called after the first finished step, when all memory of steps is in use: allocates the memory that saves need in
-  // addition.
-  virtual void get_ready(model::Engine& /*engine*/) {}
+  virtual bool saves() const { return false; }  // whether save() does anything: memory is planned for it
   // Begins to save the state, and may go on while the next steps run. `began` is the start of the save, on
   // steady_seconds().
   virtual void save(model::Engine& /*engine*/, const RunState& /*state*/, double /*began*/) {}
-  virtual void before_update() {}  // before an update is queued: a save may still be copying the state
   // Reports a save that has ended and returns its outcome; nothing where none has. before_next and at_end wait for one
   // that is under way; at_end a save that failed is an error.
   enum class Wait { no, before_next, at_end };
@@ -56,6 +53,7 @@ class Keeper {
     double seconds = 0;  // until it was on the disk
   };
   virtual std::optional<SaveOutcome> collect_save(Wait /*wait*/) { return {}; }
+  virtual void let_go() {}  // of the engine, which goes next: waits for a save that is under way
   // Loads the checkpoint of that step, or an older one where it is missing, into the loop's engine, and returns its
   // state. Newer checkpoints leave the run. Returns nothing where there is no checkpoint.
   virtual std::optional<RunState> go_back(StepLoop& loop, std::int64_t step);

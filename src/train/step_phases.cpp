@@ -17,6 +17,7 @@
 #include "config/load.h"
 #include "config/ramps.h"
 #include "data/from_config.h"
+#include "model/state_files.h"
 #include "optim/schedule.h"
 #include "program/executor.h"
 #include "train/memory_advice.h"
@@ -81,7 +82,25 @@ void Session::make_engine() {
   if (engine) return;
   require_memory();
   program::tune_products(device, config.kernels.tuning);
+  if (keeper.saves() && make_engine_with_snapshot()) return;
   engine = std::make_unique<model::Engine>(config.model, lowering, std::move(to_bind), device);
+}
+
+bool Session::make_engine_with_snapshot() {
+  const std::int64_t tuning = model::tuning_bytes(to_bind, config, device.kind());
+  const model::SnapshotBytes allowed{config::bytes_of_amount(config.memory.limit),
+                                     config::bytes_of_amount(config.memory.host_limit)};
+  const model::SnapshotBytes room = model::room_for_snapshot(to_bind, tuning, device, allowed);
+  for (const program::Memory memory : model::snapshot_memories(to_bind, room)) {
+    model::LoweredModel saving = to_bind;
+    model::add_snapshot(saving, memory);
+    try {
+      engine = std::make_unique<model::Engine>(config.model, lowering, std::move(saving), device);
+      return true;
+    } catch (const MachineError&) {  // another process was faster, or no more memory can be pinned
+    }
+  }
+  return false;
 }
 
 RunData::RunData(Session& session)
@@ -142,6 +161,7 @@ CountedEpoch RunData::count() const {
   data::LoaderOptions options =
       data::loader_options(session_.config.data, session_.lowering.batch, session_.device.kind() == device::Kind::cpu);
   options.packer.cut_later = session_.config.train.seq_len_from;
+  options.feed.quiet = true;  // the steps name what they pass over
   const data::Epoch found =
       data::count_epoch(data::open_training_corpus(data::corpus_options(session_.config)), std::move(options),
                         [&](const data::EpochSize& so_far, std::optional<double> share) {
@@ -172,7 +192,7 @@ void RunData::watch_held_out() {
   if (session_.config.data.eval.empty())  // an entry of a mixture may hold out a part of its files
     for (const data::Corpus* held_out : held_out_.corpora())
       for (const Path& file : held_out->files()) std::erase(training, file);
-  trained_on_ = held_out_.trained_on(training);
+  if (session_.options.team.leads()) trained_on_ = held_out_.trained_on(corpus(), training);
 }
 
 std::vector<std::string> RunData::trained_on() const {
@@ -491,9 +511,9 @@ bool Steps::queue() {
                              .flops = s.flops,
                              .flops_palm = s.flops_palm,
                              .stop = session_.asked_to_stop() ? 1.0 : 0.0,
-                             .save = session_.minutes_are_over() ? 1.0 : 0.0},
+                             .save = session_.minutes_are_over() ? 1.0 : 0.0,
+                             .slow = micro_step_seconds_ < kAhead ? 0.0 : 1.0},
                   0);
-  session_.keeper.before_update();
   if (s.norms)
     engine.update_with_norms();
   else
@@ -571,7 +591,7 @@ std::size_t Steps::micro_steps_ahead() const {
   return micro_step_seconds_ > 0 ? static_cast<std::size_t>(std::max(1.0, kAhead / micro_step_seconds_)) : 1;
 }
 
-bool Steps::run_ahead() const { return session_.device.runs_ahead() && micro_step_seconds_ < kAhead; }
+bool Steps::run_ahead() const { return session_.device.runs_ahead() && !slow_; }
 
 QueuedStep& Steps::take_oldest() {
   std::swap(steps_[0], steps_[1]);
@@ -586,6 +606,7 @@ StepMetrics Steps::finish() {
   RunState& state = session_.state;
   micro_step_seconds_ = result.time.seconds / static_cast<double>(s.micro_batches);
   if (!session_.alone()) s.take_counts(update.counts);
+  slow_ = session_.alone() ? micro_step_seconds_ >= kAhead : update.counts.slow > 0;
   state.tokens += s.pairs;
   if (update.counts.stop > 0) session_.a_rank_stops = true;
   if (update.counts.save > 0) session_.save_after = s.step + 1;

@@ -43,8 +43,9 @@ struct Session {
     if (options.team.progress) options.team.progress(state.step);
   }
   const model::LoweredModel& lowered() const { return engine ? engine->lowered() : to_bind; }
-  void make_engine();           // once; a UserError where the run does not fit
-  void require_memory() const;  // a UserError where the run does not fit
+  void make_engine();                // once; a UserError where the run does not fit
+  bool make_engine_with_snapshot();  // false where there is no room for a copy of the state
+  void require_memory() const;       // a UserError where the run does not fit
 
   const TrainOptions& options;
   const config::Config& config;
@@ -72,8 +73,10 @@ class HeldOut {
   const data::Corpus& corpus() const { return sets_[0].loader->corpus(); }
   std::optional<data::EpochSize> epoch_size() const { return sets_[0].loader->epoch_size(); }
   std::vector<const data::Corpus*> corpora() const;  // of all of them
-  // A warning for each set that has files of the training data, after its name.
-  std::vector<std::pair<std::string, std::string>> trained_on(const std::vector<Path>& training) const;
+  // A warning for each set that has files or documents of the training data, after its name. `files` are those of the
+  // data that are trained on.
+  std::vector<std::pair<std::string, std::string>> trained_on(const data::Corpus& training,
+                                                              const std::vector<Path>& files) const;
   bool named() const { return named_; }  // data.eval names sets
 
   // Evaluates each set from its beginning, up to train.eval_tokens or train.eval_batches of each, the first set first.
@@ -269,6 +272,9 @@ class Steps {
   int queued_ = 0;
   bool rehearsed_;                 // the card has chosen its kernels and captured its graphs, or need not
   double micro_step_seconds_ = 0;  // of the last step that was waited for
+  // Micro-steps are too long to run ahead: this rank's, or any rank's by what all know. A rank that ran ahead of others
+  // would stop after a later step, and wait for them in one that they never begin.
+  bool slow_ = false;
   double peak_;
   std::vector<double> rates_;  // FLOPs a second of the last steps, where they may raise the peak
   bool peak_was_low_ = false;
@@ -330,9 +336,6 @@ class Saves {
     session_.saved_at = session_.options.hours_clock();
   }
   bool all() const { return session_.state.step <= saved_step_; }  // no step came after the last save
-  // Before the first save and not in it: it belongs to the start of a run, however many steps there are until then.
-  // False where it was done already.
-  bool get_ready();
   void save(const data::LoaderState& loader);
   void collect(Keeper::Wait wait);
 
@@ -341,7 +344,6 @@ class Saves {
   RunData& data_;
   Ends& ends_;
   Rescue& rescue_;
-  bool ready_ = false;
   std::int64_t safe_step_ = 0;   // the last one that is on the disk: resumed from, or saved
   std::int64_t saved_step_ = 0;  // the same, or the one that is being saved
 };

@@ -89,17 +89,7 @@ class CheckpointWriter {
     std::string problem;  // of what came after it
   };
 
-  // Makes the snapshot where there is none, and copies the state into it. True: it was made now.
-  bool take(model::Engine& engine);
-  // The first copy into new memory of the host takes ten times as long as the next ones, since the system clears pages
-  // when they are touched: it is made before the first save. A card's spare memory is known after its first evaluation,
-  // and needs no touch. Where a run has gone back there is a snapshot already, and it may be being written.
-  bool get_ready(model::Engine& engine);
-  bool beside() const { return snapshot_->where() != model::Snapshot::Where::nowhere; }  // training goes on meanwhile
-  std::int64_t bytes() const { return snapshot_->bytes(); }
-  void hold_update() {
-    if (snapshot_) snapshot_->hold_update();
-  }
+  void take(model::Engine& engine);  // the state as it is, once nothing of the save before is being read
 
   // Begins to write what take() took, and then calls `afterwards` on the thread, whose answer is Written::problem.
   void write(CheckpointContent content, double began, std::function<std::string()> afterwards = {});
@@ -112,15 +102,15 @@ class CheckpointWriter {
   FileSystem& files_;
   Path checkpoints_;
   io::Communicator* ranks_;
-  std::optional<model::Snapshot> snapshot_;
-  std::future<Written> saving_;  // reads the snapshot: declared after it, so that it ends first
+  std::optional<model::SavedState> state_;  // from the first save on
+  bool beside_ = false;                     // training goes on while it is read
+  std::future<Written> saving_;             // reads the state: declared after it, so that it ends first
 };
 
 // The keeper of a run on rank 0.
 class RunFolder final : public Keeper {
  public:
   RunFolder(const TrainOptions& options, FileSystem& files);  // checks the folder
-  ~RunFolder() override;                                      // waits for a save that is under way
 
   // Loads the newest whole checkpoint, or that of options.from_step and no other. The loop tries one after the other,
   // newest first, until the tensors are good; damaged ones are warnings. Returns nothing without `resume`, or where the
@@ -138,13 +128,13 @@ class RunFolder final : public Keeper {
   // Deleted files are made anew with a warning, and then the state must be saved. A folder that another process has
   // taken is a UserError.
   bool lost() override;
-  void get_ready(model::Engine& engine) override;
-  // Takes a snapshot of the state, and a thread writes it. No other save may be under way. Where there is no room for a
-  // snapshot, training waits for the save, with a note.
+  bool saves() const override { return true; }
+  // Takes a snapshot of the state, and a thread writes it. No other save may be under way. Where there was no room for
+  // a snapshot, training waits for the save, with a note.
   void save(model::Engine& engine, const RunState& state, double began) override;
-  void before_update() override;
   // A save that failed is a warning, and an error where checkpoint.on_error says stop or it is the last.
   std::optional<SaveOutcome> collect_save(Wait wait) override;
+  void let_go() override;
   std::optional<RunState> go_back(StepLoop& loop, std::int64_t step) override;
 
  private:
@@ -163,7 +153,6 @@ class RunFolder final : public Keeper {
   void warn_of_jumps(double now);
   bool made_anew();  // makes deleted files anew; false: none was deleted
   bool make_anew(bool gone);
-  void warn_without_snapshot();
   void wait_for_the_disk();
   SaveOutcome collect(bool must_succeed);
 
@@ -173,7 +162,7 @@ class RunFolder final : public Keeper {
   RunTokens tokens_;
   std::string epoch_;  // the text of kEpochFile; empty: nothing had to be counted
   std::optional<io::FileLock> lock_;
-  bool begun_ = false, loss_is_known_ = false, wait_is_known_ = false;
+  bool begun_ = false, loss_is_known_ = false, wait_is_known_ = false, standstill_is_known_ = false;
   CheckpointWriter writer_;
   std::int64_t saving_step_ = 0;  // whose state is being written
   double looked_at_ = 0;          // steady seconds
@@ -195,15 +184,14 @@ struct TakenUp {
 class RankFolder final : public Keeper {
  public:
   RankFolder(const TrainOptions& options, FileSystem& files);
-  ~RankFolder() override;
 
   // Follows rank 0 until it has found a checkpoint that every rank can load, or none.
   std::optional<Path> resume(StepLoop& loop);
   void tell(const Event& event) override;
-  void get_ready(model::Engine& engine) override;
+  bool saves() const override { return true; }
   void save(model::Engine& engine, const RunState& state, double began) override;
-  void before_update() override;
   std::optional<SaveOutcome> collect_save(Wait wait) override;
+  void let_go() override;
   std::optional<RunState> go_back(StepLoop& loop, std::int64_t step) override;
 
  private:
@@ -216,15 +204,10 @@ class RankFolder final : public Keeper {
   CheckpointWriter writer_;
 };
 
-bool CheckpointWriter::take(model::Engine& engine) {
-  const bool made = !snapshot_;
-  if (made) snapshot_.emplace(engine);
-  snapshot_->take();
-  return made;
-}
-
-bool CheckpointWriter::get_ready(model::Engine& engine) {
-  return !snapshot_ && engine.device().shares_host_memory() && take(engine);
+void CheckpointWriter::take(model::Engine& engine) {
+  if (!state_) state_.emplace(engine);
+  beside_ = engine.has_snapshot();
+  state_->take();
 }
 
 void CheckpointWriter::write(CheckpointContent content, double began, std::function<std::string()> afterwards) {
@@ -232,7 +215,7 @@ void CheckpointWriter::write(CheckpointContent content, double began, std::funct
   saving_ = std::async(std::launch::async, [this, began, held, content = std::move(content),
                                             afterwards = std::move(afterwards)] {
     const auto read = [this](std::span<const model::StateTensor> tensors, const model::TakeBytes& take) {
-      snapshot_->read(tensors, take);
+      state_->read(tensors, take);
     };
     if (ranks_)
       write_checkpoint(files_, checkpoints_, content, read, *ranks_);
@@ -240,10 +223,10 @@ void CheckpointWriter::write(CheckpointContent content, double began, std::funct
       write_checkpoint(files_, checkpoints_, content, read);
     const std::string problem = afterwards ? afterwards() : "";
     const double seconds = steady_seconds() - began;
-    return Written{{content.step, checkpoints_ / io::checkpoint_name(content.step), seconds, beside() ? held : seconds},
+    return Written{{content.step, checkpoints_ / io::checkpoint_name(content.step), seconds, beside_ ? held : seconds},
                    problem};
   });
-  if (!beside()) saving_.wait();
+  if (!beside_) saving_.wait();
 }
 
 bool CheckpointWriter::over() const { return saving_.wait_for(std::chrono::seconds(0)) == std::future_status::ready; }
@@ -256,7 +239,7 @@ RunFolder::RunFolder(const TrainOptions& options, FileSystem& files)
   check_folder(options, files);
 }
 
-RunFolder::~RunFolder() {
+void RunFolder::let_go() {
   if (!writer_.busy()) return;
   try {
     collect(true);
@@ -424,6 +407,7 @@ void RunFolder::make() {
   files_.create_folders(options_.folder);
   lock();
   if (!options_.resume && !begun_) check_folder(options_, files_);  // another may have begun while this one loaded
+  if (!begun_ && options_.took_folder) options_.took_folder();
   const auto keep = [&](const Path& path, const std::string& text) {
     if (!files_.exists(path) || files_.read(path) != text) files_.replace(path, text);
   };
@@ -485,22 +469,15 @@ bool RunFolder::make_anew(bool gone) {
   return gone;
 }
 
-void RunFolder::warn_without_snapshot() {
-  if (writer_.beside()) return;
-  tell(
-      Warning{fmt::format("there is no room for a copy of the state ({}) on the device, nor in the host's memory: "
-                          "training stands still while checkpoints are written",
-                          in_bytes(writer_.bytes()))});
-}
-
-void RunFolder::get_ready(model::Engine& engine) {
-  if (writer_.get_ready(engine)) warn_without_snapshot();
-}
-
 void RunFolder::save(model::Engine& engine, const RunState& state, double began) {
   if (begun_) made_anew();
   tell(BeforeCheckpoint{});
-  if (writer_.take(engine)) warn_without_snapshot();
+  if (!engine.has_snapshot() && !std::exchange(standstill_is_known_, true))
+    tell(
+        Warning{fmt::format("there is no room for a copy of the state ({}) on the device, nor in the host's memory: "
+                            "training stands still while checkpoints are written",
+                            in_bytes(model::snapshot_bytes(engine.lowered(), program::Memory::host).all()))});
+  writer_.take(engine);
   const config::Config config = as_kept(options_.config);
   saving_step_ = state.step;
   const dist::Sharing& sharing = options_.team.sharing;
@@ -513,8 +490,6 @@ void RunFolder::save(model::Engine& engine, const RunState& state, double began)
         return problem;
       });
 }
-
-void RunFolder::before_update() { writer_.hold_update(); }
 
 // Checkpoints stand at the steps where they are due: training waits for a disk that does not keep up, and says so.
 void RunFolder::wait_for_the_disk() {
@@ -572,7 +547,7 @@ TakenUp TakenUp::read(const std::string& words) {
 RankFolder::RankFolder(const TrainOptions& options, FileSystem& files)
     : options_(options), files_(files), writer_(files, checkpoints_of(options.folder), options.team.saving) {}
 
-RankFolder::~RankFolder() {
+void RankFolder::let_go() {
   if (!writer_.busy()) return;
   try {
     collect(true);
@@ -622,15 +597,11 @@ void RankFolder::load(const Path& checkpoint, StepLoop& loop) {
   loop.load_checkpoint(checkpoint, pointer_to(before));
 }
 
-void RankFolder::get_ready(model::Engine& engine) { writer_.get_ready(engine); }
-
 void RankFolder::save(model::Engine& engine, const RunState& state, double began) {
   writer_.take(engine);
   const dist::Sharing& sharing = options_.team.sharing;
   writer_.write(checkpoint_content(engine, as_kept(options_.config), state, {}, sharing.rank, sharing.ranks), began);
 }
-
-void RankFolder::before_update() { writer_.hold_update(); }
 
 std::optional<Keeper::SaveOutcome> RankFolder::collect_save(Wait wait) {
   if (!writer_.busy() || (wait == Wait::no && !writer_.over())) return {};
@@ -708,8 +679,12 @@ TrainResult train(const TrainOptions& options, device::Device& device, FileSyste
   const model::Fp8Products fp8 = model::fp8_products(options.config);
   if (!header.fp8.empty() && fp8.taken.empty() && !fp8.head)
     folder.tell(Warning{"precision.matmul is fp8, and no product takes it here: the run goes on in bf16"});
-  for (const Doubt& doubt : doubtful_settings(options.config, header.steps, header.sharing.ranks))
-    folder.tell(Warning{doubt.sentence});
+  for (const Doubt& doubt : doubtful_settings(options.config, header.steps, header.sharing.ranks)) {
+    if (doubt.hint)
+      folder.tell(Note{doubt.sentence});
+    else
+      folder.tell(Warning{doubt.sentence});
+  }
   if (options.dry_run) {
     folder.tell(Note{checkpoints_in_words(model::state_bytes(loop.lowered().state),
                                           checkpoints_kept(options.config.checkpoint, header.steps))});

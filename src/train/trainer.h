@@ -63,6 +63,7 @@ struct TrainOptions {
   // The numbers of signals that have come. `stop`: finish the step, leave an evaluation, save and return. `drop` comes
   // with or after it: drop the step, which has updated nothing, and save the state before it.
   const StopFlag *stop = nullptr, *drop = nullptr;
+  std::function<void()> took_folder;         // called once the folder is this run's: locked, and no other's
   double between_looks = 1;                  // seconds until the run looks again whether its folder is there
   double (*wall_clock)() = unix_seconds;     // tests let it jump
   double (*hours_clock)() = steady_seconds;  // of train.max_hours and checkpoint.minutes; tests let it run

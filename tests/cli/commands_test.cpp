@@ -71,6 +71,12 @@ TEST_F(Commands, UnknownNamesGetTheNearest) {
 
 TEST_F(Commands, FlagsFromElsewhereAreKeysHere) {
   expect_bad_input({"train", "--lr", "1e-3"}, {"no flag '--lr'", "keys are given as optim.lr=VALUE"});
+  // Another trainer's flag with its value, as docs/coming_from.md shows it.
+  expect_bad_input({"train", "quick", "--use_zero1=False"}, {"no flag '--use_zero1'", "'parallel.mode=ddp'"});
+  expect_bad_input({"train", "quick", "--compile_mode", "max-autotune"}, {"'kernels.tuning=max'"});
+  expect_bad_input({"train", "quick", "--use_fp8", "--fused"}, {"'precision.matmul=fp8'"});
+  expect_bad_input({"train", "quick", "--fused"}, {"nothing to set", "update"});
+  expect_bad_input({"data", "stats", "ping", "--crop-size", "1024"}, {"no flag '--crop-size'", "'--seq-len N'"});
   expect_bad_input({"train", "--hidden-size=64"}, {"no flag '--hidden-size'", "model.hidden=VALUE"});
   expect_bad_input({"plan", "--train.seq_len", "64"}, {"train.seq_len=VALUE"});
 }

@@ -39,10 +39,16 @@ TEST_F(DataStatsCommand, PaddingWastesFourFifthsOfPing) {
               utilisation("pack") / utilisation("pad"), 1e-9);
 }
 
+// Option "shorter rows": 512 packed and 512 padded, each as one number against 1024 padded.
+TEST_F(DataStatsCommand, ShorterRowsAreComparedWithLongOnesPadded) {
+  const Ran ran = must({"data", "stats", "ping", "--seq-len", "1024"});
+  EXPECT_TRUE(says(ran.out, {"over rows of 1024 padded", "rows of 512: 5.1", "times packed, 1.9"}));
+}
+
 TEST_F(DataStatsCommand, CountsTheFlopsOfAModel) {
   // 6 FLOPs a parameter of its products: 18 layers of 4 d^2 + 3 d f, and the head.
   const nlohmann::json json = json_of("ping --preset llama-1.36b --documents 500");
-  const double parameters = 18 * (4.0 * 2304 * 2304 + 3.0 * 2304 * 6144) + 2304.0 * 32000;
+  const double parameters = 18 * (4.0 * 2304 * 2304 + 3.0 * 2304 * 6656) + 2304.0 * 32000;
   EXPECT_EQ(json.at("model").at("name"), "llama-1.36b");
   EXPECT_NEAR(json.at("model").at("flops_per_token_slot").get<double>(), 6 * parameters, 1e-6 * parameters);
   EXPECT_NEAR(json.at("model").at("flops_per_attention_pair").get<double>(), 3.0 * 4 * 2304 * 18, 1);

@@ -166,7 +166,7 @@ TEST_F(DoctorTest, FiveHealthyRunsHaveNothingToMend) {
   };
   for (const Row& row :
        {Row{"ping-95m", 128, 183.8, 0.458}, Row{"gqa-180m", 64, 155.3, 0.499}, Row{"cs336-350m", 32, 150.2, 0.503},
-        Row{"llama-1.36b", 24, 653.8, 0.595}, Row{"qwen3-1.8b", 8, 282.6, 0.570}}) {
+        Row{"llama-1.29b", 24, 653.8, 0.595}, Row{"qwen3-1.8b", 8, 282.6, 0.570}}) {
     Recorded run{
         row.preset, {fmt::format("train.batch_size={}", row.rows), "train.accumulate=1"}, step(row.ms, row.mfu)};
     run.step.gpu.emplace();  // as such a run has it: docs/monitoring.md
@@ -183,7 +183,7 @@ TEST_F(DoctorTest, FiveHealthyRunsHaveNothingToMend) {
 
 // A run with nothing to mend: the program says so and exits with 0; that fp8 would pay is no illness.
 TEST_F(DoctorTest, AHealthyRunExitsWithZero) {
-  const Path folder = write_run({"llama-1.36b", {"train.batch_size=24", "train.accumulate=1"}, step(653.8, 0.595)});
+  const Path folder = write_run({"llama-1.29b", {"train.batch_size=24", "train.accumulate=1"}, step(653.8, 0.595)});
   const Ran ran = run({"doctor", folder.string()});
   EXPECT_EQ(ran.status, 0) << ran.err;
   EXPECT_TRUE(says(ran.out, {"nothing to mend", "NVIDIA H200", "products", "attention", "head", "update", "mfu 59.5%",
@@ -236,7 +236,7 @@ TEST_F(DoctorTest, RecomputeOnACard) {
 // Where nothing else fits, recompute is needed.
 TEST_F(DoctorTest, RecomputeThatIsNeededIsNoIllness) {
   const perf::Diagnosis d = diagnosis_of(
-      {"llama-1.36b", {"train.batch_size=96", "train.accumulate=1", "train.recompute=block"}, step(3250, 0.48)});
+      {"llama-1.29b", {"train.batch_size=96", "train.accumulate=1", "train.recompute=block"}, step(3250, 0.48)});
   EXPECT_EQ(first_of(d), "nothing");
 }
 
@@ -266,7 +266,7 @@ TEST_F(DoctorTest, NothingButWarmUpIsAnIllness) {
   EXPECT_EQ(first(said)["set"], io::Json({"optim.warmup_steps=2"}));
   // A configuration shows it before it runs.
   const io::Json planned =
-      doctor({"doctor", "llama-1.36b", "--card", "h200", "--json", "optim.warmup_steps=150000"}, 1);
+      doctor({"doctor", "llama-1.29b", "--card", "h200", "--json", "optim.warmup_steps=150000"}, 1);
   EXPECT_EQ(first(planned)["illness"], key_of(Illness::all_warm_up));
 }
 
@@ -284,10 +284,10 @@ TEST_F(DoctorTest, AStarvingLoader) {
   EXPECT_EQ(first(said)["set"], io::Json({"data.workers=-1"}));
 }
 
-// Made up: a checkpoint of llama-1.36b (15.5 GB, which local disks take 9 s for) on a disk of 100 MB/s.
+// Made up: a checkpoint of llama-1.29b (15.5 GB, which local disks take 9 s for) on a disk of 100 MB/s.
 TEST_F(DoctorTest, ASlowDisk) {
   Recorded run{
-      "llama-1.36b", {"train.batch_size=24", "train.accumulate=1", "checkpoint.every=100"}, step(653.8, 0.595)};
+      "llama-1.29b", {"train.batch_size=24", "train.accumulate=1", "checkpoint.every=100"}, step(653.8, 0.595)};
   run.save_s = 155;
   run.held_s = 155 - 65.4;
   const perf::Diagnosis d = diagnosis_of(run);
@@ -404,11 +404,11 @@ TEST_F(DoctorTest, ASlowRank) {
 
 // The plan speaks for a card that is not here.
 TEST_F(DoctorTest, AConfigurationByThePlan) {
-  const io::Json healthy = doctor({"doctor", "llama-1.36b", "--card", "h200", "--json", "--html", "page.html"}, 0);
+  const io::Json healthy = doctor({"doctor", "llama-1.29b", "--card", "h200", "--json", "--html", "page.html"}, 0);
   EXPECT_EQ(healthy["healthy"], true);
   EXPECT_EQ(testing::page_data(real_files().read(folder_ / "page.html"))["page"], "doctor");
   const auto found = [&](const Words& settings) {
-    Words words = {"doctor", "llama-1.36b", "--card", "h200", "--json"};
+    Words words = {"doctor", "llama-1.29b", "--card", "h200", "--json"};
     words.insert(words.end(), settings.begin(), settings.end());
     return first(doctor(words, 1))["illness"];
   };
@@ -421,6 +421,23 @@ TEST_F(DoctorTest, AConfigurationByThePlan) {
 }
 
 // On this machine the step is timed, and --try measures what the change brings.
+// By the lengths of the data alone: nothing runs.
+TEST_F(DoctorTest, PaddingByThePlan) {
+  const io::Json said = doctor({"doctor", "ping-95m", "--card", "a100-80", "--json", "data.packing=pad"}, 1);
+  EXPECT_EQ(first(said)["illness"], key_of(Illness::padding));
+  EXPECT_EQ(first(said)["set"], io::Json({"data.packing=pack"}));
+  EXPECT_GT(first(said)["gain"], 3.5);
+  EXPECT_LT(first(said)["gain"], 5.5);
+  EXPECT_LT(said["mfu"], 0.12);
+  EXPECT_LT(said["tokens_per_s"], 60e3);
+  EXPECT_TRUE(says(said["basis"].get<std::string>(), {"lengths", "20000 documents", "ping"}));
+}
+
+TEST_F(DoctorTest, ARunThatDoesNotFitIsToldByThePlan) {
+  const Ran ran = run({"doctor", "qwen3-1.8b", "--card", "rtx-4090", "memory.fit=none"});
+  EXPECT_TRUE(says(ran.err, {"does not fit", "RTX 4090", "redline plan"}));
+}
+
 TEST_F(DoctorTest, AConfigurationIsTimedAndItsCureTried) {
   const io::Json said = doctor({"doctor", "--device", "cpu", "--steps", "2", "--try", "--seconds", "0.3", "--json",
                                 "model.layers=2", "model.hidden=64", "model.heads=2", "model.ffn=128",

@@ -45,6 +45,21 @@ TEST_F(LadderCommand, ShowsEveryRungAndWritesThePage) {
   EXPECT_EQ(page.at("rows").size(), json.at("rows").size());
 }
 
+TEST_F(LadderCommand, RanksMeasureTogether) {
+  const Ran ran = run(tiny({"launch", "-n", "2", "--", "ladder", "--seconds", "1", "--json"}));
+  ASSERT_EQ(ran.status, 0) << ran.err;
+  const io::Json json = io::parse_json(ran.out, "what rank 0 printed");
+  EXPECT_TRUE(says(json.at("device").get<std::string>(), {"2 ranks"}));
+  int modes = 0;
+  for (const io::Json& row : json.at("rows")) {
+    if (row.at("name") != "ZeRO-1" && row.at("name") != "DDP") continue;
+    EXPECT_EQ(row.at("state"), "measured") << row;
+    EXPECT_GT(row.at("tokens_per_s").get<double>(), 0);
+    ++modes;
+  }
+  EXPECT_EQ(modes, 2);
+}
+
 TEST_F(LadderCommand, LeavesOutAndMeasuresTiers) {
   Ran ran = run(tiny({"ladder", "--seconds", "1", "--without", "--markdown"}));
   ASSERT_EQ(ran.status, 0) << ran.err;

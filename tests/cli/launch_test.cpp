@@ -158,7 +158,57 @@ TEST_F(LaunchOnCpu, RanksTrainTogetherAndRankZeroSpeaks) {
   EXPECT_FALSE(says(ran.out, "\x1b")) << "a live line where nothing is watched";
 }
 
+// Copies of weights in eight bits are made from whole ones, which ranks have in ddp alone.
+TEST_F(LaunchOnCpu, InEightBitsIsDdp) {
+  const Words fp8 = kTinyModel + words_of("train.max_steps=2 precision.matmul=fp8 --dry-run");
+  const Ran ran = launch(fp8);
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_TRUE(says(ran.out, {"parallel.mode = auto: ddp", "fp8"}));
+  expect_bad_input(launch(fp8 + Words{"parallel.mode=zero1"}),
+                   {"error: on the command line: ", "parallel.mode", "fp8", "ddp"});
+}
+
 TEST_F(LaunchOnCpu, BadInputIsOneSentence) { expect_bad_input(launch({"quik"}), {"quik", "quick"}); }
+
+// Rank 1 alone reads a line that is none, since each rank finds other files under the same path. Before the first step
+// the run leaves no folder that would block the mended command; after it, the folder says why the run ended.
+TEST_F(LaunchOnCpu, ABadDocumentOfAnotherRankEndsAllAtOnce) {
+  const auto lines = [](int bad) {
+    std::string text;
+    for (int i = 0; i < 400; ++i)
+      text += i == bad ? "{\"text\": \n" : fmt::format("{{\"text\": \"line {} {}\"}}\n", i, std::string(40, 'x'));
+    return text;
+  };
+  const Variables token = {{"REDLINE_TOKEN", dist::new_token()}};
+  for (const int bad : {1, 390}) {
+    const std::string name = fmt::format("bad{}", bad), out = (folder_ / name).string();
+    for (const int rank : {0, 1}) {
+      const Path folder = folder_ / fmt::format("rank{}", rank);
+      real_files().create_folders(folder);
+      real_files().replace(folder / "a.jsonl", lines(rank == 1 ? bad : -1));
+    }
+    const Words words = kTinyModel +
+                        words_of(
+                            "data.train=/proc/self/cwd/a.jsonl data.tokenizer=bytes "
+                            "data.shuffle_buffer=4 data.workers=1 train.max_steps=1000 "
+                            "train.eval_every=0 parallel.timeout=600 --out") +
+                        Words{out};
+    const std::string port = std::to_string(testing::free_port());
+    const double begin = steady_seconds();
+    const pid_t first = start_rank(0, port, words, token), second = start_rank(1, port, words, token);
+    EXPECT_EQ(status_of(second), 2);
+    EXPECT_EQ(status_of(first), 2);
+    EXPECT_LT(steady_seconds() - begin, 60);
+    const std::string said = real_files().read(folder_ / "rank0/stderr");
+    EXPECT_TRUE(says(said, {"rank 1 on", "a.jsonl", "data.on_error=skip"}));
+    if (bad == 1) {
+      EXPECT_FALSE(exists(name)) << said;
+    } else {
+      EXPECT_TRUE(says(said, {"last checkpoint", "--resume"}));
+      EXPECT_TRUE(says(real_files().read(folder_ / name / "events.jsonl"), {"failed", "a.jsonl"}));
+    }
+  }
+}
 
 // While rank 0 waits for rank 1, strangers come: with eight bytes, with frames of every wrong kind and length, with a
 // knock and a false proof, and some that say nothing. The run ends with the bits of one that nobody disturbed.

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <sstream>
 
 #include "base/files.h"
@@ -89,31 +90,31 @@ TEST_F(LoadTest, FilesThatCannotBeRead) {
 }
 
 TEST_F(LoadTest, UnknownNamesAreSaid) {
-  expect_said(
-      {{"[model]\nlayers = 2\n[train]\n# x\nbatchsize = 3\n",
-        {"x.toml:5: ", "'train.batchsize'", "'train.batch_size'?"}},
-       {"train.lr = 3\n", {"x.toml:1: ", "'train.lr'", "'optim.lr'?"}},
-       {"[trian]\nlr = 3\n", {"x.toml:1: ", "section 'trian'", "'train'?"}},
-       {"train = 3\n", {"x.toml:1: ", "train is a section", "train.NAME"}},
-       {"[train.seq_len]\nx = 1\n", {"x.toml:1: ", "train.seq_len is a key"}},
-       {"[train]\nwarmup_ratio = 0.1\n",
-        {"x.toml:2: ", "'train.warmup_ratio'", "'optim.warmup_steps' (integer >= 0, steps)"}},
-       {"[optimizer]\nlr = 3\n", {"x.toml:1: ", "section 'optimizer'", "'optim'?"}},
-       {"[TrainingArguments]\nx = 1\n", {"x.toml:1: ", "'TrainingArguments'", "'train'?"}},
-       {"[zebra]\n",
-        {"section 'zebra'", "model, data, train, optim, precision, kernels, checkpoint, guard, parallel, log"}}},
-      parse_error);
+  expect_said({{"[model]\nlayers = 2\n[train]\n# x\nbatchsize = 3\n",
+                {"x.toml:5: ", "'train.batchsize'", "'train.batch_size'?"}},
+               {"train.lr = 3\n", {"x.toml:1: ", "'train.lr'", "'optim.lr'?"}},
+               {"[trian]\nlr = 3\n", {"x.toml:1: ", "section 'trian'", "'train'?"}},
+               {"train = 3\n", {"x.toml:1: ", "train is a section", "train.NAME"}},
+               {"[train.seq_len]\nx = 1\n", {"x.toml:1: ", "train.seq_len is a key"}},
+               {"[train]\nwarmup_ratio = 0.1\n",
+                {"x.toml:2: ", "'train.warmup_ratio'", "'optim.warmup_steps' (integer >= 0, steps)"}},
+               {"[optimizer]\nlr = 3\n", {"x.toml:1: ", "section 'optimizer'", "'optim'?"}},
+               {"[TrainingArguments]\nx = 1\n", {"x.toml:1: ", "'TrainingArguments'", "'train'?"}},
+               {"[zebra]\n",
+                {"section 'zebra'",
+                 "model, data, train, optim, precision, kernels, memory, checkpoint, guard, parallel, log"}}},
+              parse_error);
   expect_said({{"lr=3", {"on the command line: ", "'lr'", "'optim.lr'?"}},
                {"modle.layers=3", {"'modle.layers'", "'model.layers'?"}},
                {"zebra=3", {"'zebra'", "docs/config.md"}},
                {"train.seq_len", {"'train.seq_len'", "key=value"}},
+               {"offload_optimizer=true", {"'offload_optimizer'", "'memory.fit'"}},
                {"learning_rate=1e-3", {"on the command line: ", "'learning_rate'", "'optim.lr' (number >= 0)"}},
                {"output_dir=x", {"flag '--out'"}}},
               override_error);
   const std::string preset = error_of([] { load({"", "lama-1.36b", {}}); });
-  EXPECT_TRUE(
-      says(preset, {"on the command line: ", "preset 'lama-1.36b'", "'llama-1.36b'?",
-                    "cs336-350m-90min, cs336-350m, gqa-180m, llama-1.36b, olmo2-1.5b, ping-95m, quick, qwen3-1.8b"}));
+  EXPECT_TRUE(says(preset, {"on the command line: ", "preset 'lama-1.36b'", "'llama-1.36b'?",
+                            "gqa-180m, llama-1.29b, llama-1.36b, olmo2-1.5b"}));
   const std::string file = write("p.toml", "\npreset = \"nothing like it\"\n");
   EXPECT_TRUE(says(error_of([&] { load({file, "", {}}); }), {file + ":2: unknown preset"}));
 }
@@ -148,6 +149,57 @@ TEST_F(LoadTest, NamesFromElsewhereLeadToKeys) {
       "dtype save_total_limit logging_steps report_to pretrained document_separator");
   for (std::string there; words >> there;)
     EXPECT_TRUE(find_key(key_in_other_trainers(there))) << there << " " << key_in_other_trainers(there);
+}
+
+// What another trainer's key and value set there, they set here: redline takes the answer as it stands.
+TEST_F(LoadTest, SettingsFromElsewhereAreAnsweredWithOnesThatAreTaken) {
+  for (const Elsewhere& e : settings_elsewhere()) {
+    EXPECT_TRUE(says(unknown_key(e.key, e.value), {fmt::format("'{}'", e.here)}));
+    EXPECT_EQ(error_of([&] { load({"", "quick", {std::string(e.here)}}); }), "no error") << e.here;
+  }
+  EXPECT_TRUE(says(override_error("compile_mode=max-autotune"), {"'kernels.tuning=max'"}));
+  EXPECT_TRUE(says(override_error("compile_mode=never"), {"'kernels.tuning' (off | on | max)"}));
+  EXPECT_TRUE(says(parse_error("[train]\nuse_zero1 = true\n"), {"x.toml:2: ", "'parallel.mode=zero1'"}));
+  EXPECT_TRUE(says(parse_error("[model]\nfused_qkv = true\n"), {"nothing to set", "one product"}));
+}
+
+std::vector<std::string> marked_words(const std::string& cell) {
+  std::vector<std::string> words;
+  for (std::size_t begin = cell.find('`'); begin != cell.npos; begin = cell.find('`', begin)) {
+    const std::size_t end = cell.find('`', begin + 1);
+    if (end == cell.npos) break;
+    words.push_back(cell.substr(begin + 1, end - begin - 1));
+    begin = end + 1;
+  }
+  return words;
+}
+
+// docs/coming_from.md: the program answers each name of the first column with the first name of the last one, or says
+// that there is nothing to set.
+TEST(ComingFrom, TheProgramSaysWhatThePageSays) {
+  std::istringstream page(real_files().read(Path(testing::source_folder()) / "docs" / "coming_from.md"));
+  std::size_t rows = 0;
+  for (std::string line; std::getline(page, line);) {
+    if (!line.starts_with("| `")) continue;
+    const std::size_t first_end = line.find(" |", 2), last = line.rfind("| ", line.size() - 3);
+    const std::string here = line.substr(last + 2);
+    const std::vector<std::string> ours = marked_words(here);
+    for (const std::string& word : marked_words(line.substr(2, first_end - 2))) {
+      const std::size_t equals = std::min(word.find('='), word.size());
+      const std::string said =
+          unknown_key(word.substr(0, equals), equals < word.size() ? word.substr(equals + 1) : std::string());
+      if (here.starts_with("nothing to set"))
+        EXPECT_TRUE(says(said, {"nothing to set"})) << line;
+      else
+        EXPECT_TRUE(says(said, {fmt::format("'{}'", ours.at(0))})) << line;
+      ++rows;
+    }
+    for (const std::string& key : ours) {
+      const std::string name = key.substr(0, key.find('='));
+      EXPECT_TRUE(!is_section(name.substr(0, name.find('.'))) || find_key(name)) << name << " in " << line;
+    }
+  }
+  EXPECT_GT(rows, 120u);
 }
 
 TEST_F(LoadTest, SizesAndDepthsAreBounded) {
@@ -269,7 +321,7 @@ TEST_F(LoadTest, DataHaveNoDefault) {
   const std::string empty = write("b.toml", "train.max_steps = 7\ndata.train = []\n");
   EXPECT_TRUE(says(error_of([&] { require_data(load({empty, "", {}})); }), {empty + ":2: data.train"}));
   for (const EmbeddedFile& preset : embedded_configs()) {
-    const bool has_data = preset.name == "quick" || preset.name == "ping-95m";
+    const bool has_data = preset.name == "quick" || preset.name.starts_with("ping-95m");
     Config c = load({"", std::string(preset.name), {}});
     EXPECT_EQ(error_of([&] { require_data(c); }) == "no error", has_data) << preset.name;
     EXPECT_EQ(stand_in_for_data(c), !has_data);
@@ -307,12 +359,30 @@ std::int64_t matrix_parameters(const Model& m) {
 
 TEST(Presets, HaveTheSizesTheyAreNamedFor) {
   const std::vector<std::pair<std::string, double>> sizes = {
-      {"ping-95m", 95e6},    {"gqa-180m", 180e6},    {"cs336-350m", 350e6},      {"llama-1.36b", 1.36e9},
-      {"qwen3-1.8b", 1.8e9}, {"olmo2-1.5b", 1.48e9}, {"cs336-350m-90min", 370e6}};
+      {"ping-95m", 95e6},    {"ping-95m-256", 95e6},      {"gqa-180m", 180e6},        {"gqa-180m-adamw", 180e6},
+      {"cs336-350m", 350e6}, {"cs336-350m-adamw", 350e6}, {"llama-1.36b", 1.36e9},    {"llama-1.29b", 1.29e9},
+      {"qwen3-1.8b", 1.8e9}, {"olmo2-1.5b", 1.48e9},      {"cs336-350m-90min", 370e6}};
   for (const auto& [name, size] : sizes) {
     const auto parameters = static_cast<double>(matrix_parameters(load({"", name, {}}).model));
-    EXPECT_NEAR(parameters / size, 1.0, 0.18) << name << " " << parameters;
+    EXPECT_NEAR(parameters / size, 1.0, 0.02) << name << " " << parameters;
   }
+}
+
+// A preset with Muon has the settings of its original beside it, and eight bits are AdamW's.
+TEST(Presets, WithMuonHaveATwinWithAdamw) {
+  for (const char* name : {"gqa-180m", "cs336-350m"}) {
+    const std::string twin = fmt::format("{}-adamw", name);
+    EXPECT_EQ(load({"", name, {}}).model, load({"", twin, {}}).model) << name;
+    EXPECT_EQ(load({"", twin, {"optim.moments=8bit"}}).optim.name, "adamw");
+    const std::string refused = error_of([&] { load({"", name, {"optim.moments=8bit"}}); });
+    EXPECT_TRUE(says(refused, {"optim.moments", "muon", twin}));
+  }
+  const std::string other = error_of([] { load({"", "quick", {"optim.name=muon", "optim.moments=8bit"}}); });
+  EXPECT_TRUE(says(other, {"optim.name = \"adamw\""}));
+  const Config once = load({"", "ping-95m", {}}), twice = load({"", "ping-95m-256", {"model.dropout=0.1"}});
+  EXPECT_EQ(once.model, twice.model);
+  EXPECT_EQ(2 * once.train.batch_size * once.train.accumulate, twice.train.batch_size * twice.train.accumulate);
+  EXPECT_NEAR(twice.optim.lr / once.optim.lr, 1.414, 1e-3);
 }
 
 // The configuration of a run that an earlier redline made: whole, but for the keys that are younger.
@@ -398,6 +468,14 @@ TEST(Evaluation, TokensOrBatchesSayHowMuchItCovers) {
   for (const EmbeddedFile& file : embedded_configs())
     EXPECT_EQ(load({"", std::string(file.name), {}}).train.eval_tokens, file.name == "quick" ? 4096 : 65'536)
         << file.name;
+}
+
+TEST(Amounts, OfMemoryHaveAUnit) {
+  EXPECT_EQ(bytes_of_amount("24GiB"), std::int64_t{24} << 30);
+  EXPECT_EQ(bytes_of_amount("1.5 MiB"), std::int64_t{3} << 19);
+  EXPECT_EQ(bytes_of_amount(""), std::numeric_limits<std::int64_t>::max());
+  for (const char* text : {"24", "24GB", "GiB", "-1GiB", "0GiB", "1e30TiB", "nanGiB", "24GiBs"})
+    EXPECT_EQ(bytes_of_amount(text), 0) << text;
 }
 
 TEST(Presets, NoneLeansOnAnother) {

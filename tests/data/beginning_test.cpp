@@ -23,20 +23,8 @@ constexpr std::int32_t kEnd = 500, kBegin = 503;  // of the tokenizer below
 
 class BeginningTest : public ::testing::Test {
  protected:
-  // The Llama form: a template that puts <|begin_of_text|> before a text, and an end of text after it.
   std::string llama(const std::string& name = "llama", const std::string& chat_template = "") {
-    const std::string folder = write_chat_tokenizer(temp_ / name, chat_template);
-    io::Json json = io::read_json(real_files(), Path(folder) / "tokenizer.json");
-    json["post_processor"] = io::Json::parse(R"({"type": "Sequence", "processors": [
-      {"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": false, "use_regex": true},
-      {"type": "TemplateProcessing",
-       "single": [{"SpecialToken": {"id": "<|begin_of_text|>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}},
-                  {"SpecialToken": {"id": "<|endoftext|>", "type_id": 0}}],
-       "pair": [], "special_tokens": {
-         "<|begin_of_text|>": {"id": "<|begin_of_text|>", "ids": [503], "tokens": ["<|begin_of_text|>"]},
-         "<|endoftext|>": {"id": "<|endoftext|>", "ids": [500], "tokens": ["<|endoftext|>"]}}}]})");
-    real_files().replace(Path(folder) / "tokenizer.json", json.dump());
-    return folder;
+    return write_llama_tokenizer(temp_ / name, chat_template);
   }
   std::string write(const std::string& name, const std::string& bytes) {
     real_files().replace(temp_ / name, bytes);

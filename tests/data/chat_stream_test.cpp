@@ -195,6 +195,10 @@ TEST_F(ChatDataTest, WhatCannotBeDoneIsNotPassedOver) {
   d.tokenizer = "bytes";
   d.chat = "chatml";
   EXPECT_TRUE(says(error_of(d), {"<|im_start|>", "bytes"}));
+  // A few conversations, of which one is to be held out, and nobody has said that they are any.
+  d = data(file, "none");
+  d.eval.clear();
+  EXPECT_TRUE(says(error_of(d), {"chat.jsonl:1:1", "data.chat=auto"}));
   d = data(write("a.txt", "no conversations in here"));
   EXPECT_TRUE(says(error_of(d), {"data.chat", "\"chatml\"", "data.train", ".jsonl"}));
 }

@@ -7,9 +7,13 @@
 #include <filesystem>
 
 #include "data/generated.h"
+#include "data/input/gzipped.h"
+#include "data/open_corpus.h"
+#include "data/shards/prepare.h"
 #include "data/shards/shards.h"
 #include "data/shards/small_folder.h"
 #include "data/text.h"
+#include "io/json.h"
 #include "testing/temp_folder.h"
 
 namespace redline::data {
@@ -120,6 +124,86 @@ TEST(SharedFiles, AreFoundByWhatTheyAre) {
   };
   EXPECT_TRUE(shared_files(open(true), open(false)).empty()) << "its own val split is held out";
   EXPECT_FALSE(shared_files(open(false), open(false)).empty());
+}
+
+struct TwoTexts {
+  testing::TempFolder temp;
+  std::string first = numbered("the first"), second = numbered("another");
+
+  static std::string numbered(const std::string& name) {
+    std::string text;
+    for (int i = 0; i < 400; ++i) text += fmt::format("line {} of {} text, which is not long\n", i, name);
+    return text;
+  }
+  std::string write(const std::string& name, const std::string& bytes) const {
+    real_files().create_folders((temp / name).parent_path());
+    real_files().replace(temp / name, bytes);
+    return (temp / name).string();
+  }
+  std::string lines(const std::string& name, const std::string& text) const {
+    std::string json;
+    for (std::size_t at = 0; at < text.size(); at = text.find('\n', at) + 1)
+      json += io::Json{{"text", text.substr(at, text.find('\n', at) - at)}}.dump() + "\n";
+    return write(name, json);
+  }
+  std::string prepared(const std::string& out, const std::string& input, double val_fraction = 0) const {
+    PrepareSettings s{.inputs = {input}, .format = {}, .tokenizer = "bytes", .out = temp / out};
+    s.val_fraction = val_fraction;
+    s.threads = 1;
+    prepare(real_files(), s, std::atomic<int>(0), [](const PrepareProgress&) {});
+    return s.out.string();
+  }
+  std::unique_ptr<Corpus> open(bool eval, const std::string& path) const {
+    const CorpusOptions options{.train = {path}, .eval = {path}, .tokenizer = "bytes"};
+    return eval ? open_held_out_corpus(options) : open_training_corpus(options);
+  }
+};
+
+// The manifest tells what shards were prepared from, and which of it was held out by its name.
+TEST(SharedFiles, AreFoundInWhatWasPreparedFromThem) {
+  const TwoTexts texts;
+  const std::string a = texts.write("a.txt", texts.first), b = texts.write("b.txt", texts.second);
+  const auto files = [&](const std::string& path) { return texts.open(false, path)->files(); };
+  const std::vector<Path> of_a = files(texts.prepared("p", a));
+  EXPECT_EQ(shared_files({a, b}, of_a), std::vector<Path>{a});
+  EXPECT_EQ(shared_files(of_a, {b, a}).size(), 1u);
+  EXPECT_TRUE(shared_files(of_a, {b}).empty());
+
+  texts.write("in/shard/train/0.txt", texts.first);
+  const std::string val = texts.write("in/shard/validation/0.txt", texts.second);
+  const std::vector<Path> by_role = files(texts.prepared("roles", (texts.temp / "in").string()));
+  EXPECT_EQ(shared_files({a}, by_role), std::vector<Path>{a});
+  EXPECT_TRUE(shared_files({val, b}, by_role).empty()) << "held out";
+}
+
+// Other files and the same documents.
+TEST(SharesDocuments, WhateverTheirFilesAre) {
+  const TwoTexts texts;
+  const auto shares = [&](const std::string& eval, const std::string& train) {
+    return shares_documents(*texts.open(true, eval), *texts.open(false, train));
+  };
+  const std::string a = texts.write("a.txt", texts.first), b = texts.write("b.txt", texts.second);
+  const std::string packed = texts.write("a.txt.gz", gzipped(texts.first)),
+                    half = texts.write("half.txt", texts.first.substr(0, 6000));
+  const std::string lines = texts.lines("a.jsonl", texts.first),
+                    packed_lines = texts.write("l.jsonl.gz", gzipped(real_files().read(lines)));
+  const std::string some_lines = texts.lines("some.jsonl", texts.first.substr(4000)),
+                    other_lines = texts.lines("b.jsonl", texts.second);
+  EXPECT_TRUE(shares(packed, a));
+  EXPECT_TRUE(shares(a, packed));
+  EXPECT_TRUE(shares(half, a));
+  EXPECT_TRUE(shares(half, packed));
+  EXPECT_TRUE(shares(packed_lines, lines));
+  EXPECT_TRUE(shares(some_lines, packed_lines)) << "a part from the middle";
+  EXPECT_TRUE(shares(lines, texts.prepared("p", packed_lines, 0.1)));
+  EXPECT_TRUE(shares(lines, texts.prepared("q", lines)));
+  EXPECT_FALSE(shares(b, a));
+  EXPECT_FALSE(shares(other_lines, packed_lines));
+  EXPECT_FALSE(shares(other_lines, texts.temp / "q"));
+  EXPECT_FALSE(shares(texts.prepared("r", lines, 0.1), (texts.temp / "r").string())) << "its own val split";
+  EXPECT_FALSE(
+      shares(texts.write("short.jsonl", "{\"text\":\"Yes.\"}\n"), texts.write("s.jsonl", "{\"text\":\"Yes.\"}\n")))
+      << "which stands in many";
 }
 
 }  // namespace

@@ -246,6 +246,18 @@ TEST(Statistics, ShorterRowsKeepTheTokensOfABatch) {
   }
 }
 
+// 20 documents of 8 tokens: rows of 64 padded compute 20 * 64 slots, rows of 32 packed 20 * 8.
+TEST(Statistics, SpeedupAcrossRowLengths) {
+  ThreadPool pool(1);
+  const Analysis a = analyse(survey_of(Lengths(20, 8)), {.shape = {2, 64, 16}, .model = {}, .progress = {}}, pool);
+  ASSERT_GE(a.row_lengths.size(), 2u);
+  const RowLength &longest = a.row_lengths[0], &half = a.row_lengths[1];
+  EXPECT_DOUBLE_EQ(longest.at(Packing::pad).speedup_over_longest_pad, 1);
+  EXPECT_DOUBLE_EQ(half.at(Packing::pad).speedup_over_longest_pad, 2);
+  EXPECT_DOUBLE_EQ(half.at(Packing::pack).speedup_over_longest_pad, 8);
+  EXPECT_DOUBLE_EQ(half.at(Packing::pack).speedup_over_pad, 4);
+}
+
 TEST(Statistics, TheSameForAnyNumberOfThreads) {
   const LengthSurvey survey = survey_of(random_lengths(2000, 300, 2));
   ThreadPool one(1), three(3);

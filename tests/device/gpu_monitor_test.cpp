@@ -23,6 +23,7 @@ TEST(GpuMonitor, TellsWhatTheCardSays) {
   ASSERT_TRUE(monitor);
   const GpuSample s = first_sample(*monitor);
   EXPECT_EQ(s.utilisation, 0.97);
+  EXPECT_EQ(s.memory, 0.9);
   EXPECT_EQ(s.temperature_c, 71);
   EXPECT_DOUBLE_EQ(s.power_w.value(), 650.5);
   EXPECT_EQ(s.clock_mhz, 1410);

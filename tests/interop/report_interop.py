@@ -56,6 +56,7 @@ frame.onload = () => {
   found.odd = odd();
   found.spikes = all("svg text.spike").map(label => label.textContent);
   found.flags = ["flag", "flag gone", "again"].map(kind => all(`svg [class="${kind}"]`).length);
+  found.stages = ["stage", "stage slowest", "flow"].map(kind => all(`svg [class="${kind}"]`).length);
   found.flagged = all("svg .flag").filter(flag => {
     const box = flag.getBoundingClientRect();
     send(flag.closest("svg"), "pointermove", box.left + box.width / 2, box.top);
@@ -211,6 +212,10 @@ def look(browser, folder, at):
                       "started on CPU", "saved step_", "the whole config.toml", "padding", "Where the wall time went",
                       "start-up", "standing still"):
             assert words in found["text"], (page, words)
+        pictures = 1 if page == "one.html" else 2  # a box for each stage, one of them the slowest, and arrows between
+        others, slowest, arrows = found["stages"]
+        assert slowest == pictures and others + slowest == arrows + pictures and arrows >= 2 * pictures, found["stages"]
+        assert re.search(r"types\s", found["text"]) and "f32>f32" in found["text"], "the types of ops"
     assert found["hidden"], "a run goes at a click on its name"
     assert re.search(r"held-out loss, step 0\s+5.\d+\s+5.5000\s", found["text"]), found["text"]
     assert re.search(r"\nSamples\na\s+step\s+20\s", found["text"]), "what the model wrote"

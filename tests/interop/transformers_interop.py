@@ -7,8 +7,8 @@ transformers, safetensors, sentencepiece, protobuf and numpy are installed into 
 when the interpreter does not have them. torch is not: without it only tokenizers are compared (exit 77: the rest is
 skipped). Everything runs on the CPU.
 
-Checkpoints as they are: AutoTokenizer loads them and gives redline's ids. Out: redline trains a LLaMA, a Qwen3 and an
-OLMo-2 for some steps and exports them; transformers loads them. In: transformers makes random models, saved in several
+Checkpoints as they are: AutoTokenizer loads them and gives redline's ids. Out: redline trains a model of each
+family for some steps and exports them; transformers loads them. In: transformers makes random models, saved in several
 types, tied and untied, in one file and in shards; redline reads, imports, exports and continues them. What is compared
 is printed; exit status 1 when anything differs.
 """
@@ -261,6 +261,16 @@ def out_of_redline(redline, work, check):
                   "model.tied=false"],
         "qwen3": ["model.head_dim=32", "model.rope_theta=1e6", "model.tied=true"],
         "olmo2": ["model.head_dim=16", "model.rope_theta=5e5", "model.tied=false"],
+        "qwen2": ["model.head_dim=16", "model.rope_theta=1e6", "model.tied=true", "model.rope_scaling=yarn",
+                  "model.rope_factor=4", "model.rope_original_len=16"],
+        "mistral": ["model.head_dim=32", "model.window=20", "model.tied=false"],
+        "smollm3": ["model.head_dim=16", "model.rope_layers=[1, 0]", "model.tied=true"],
+        "olmo3": ["model.head_dim=16", "model.window=20", "model.tied=false",
+                  'model.layer_types=["sliding_attention", "full_attention"]', "model.rope_scaling=yarn",
+                  "model.rope_factor=8", "model.rope_original_len=8"],
+        "gemma3": ["model.head_dim=32", "model.window=20", "model.tied=true", "model.rope_theta=1e6",
+                   "model.rope_local_theta=1e4", "model.query_pre_attn_scalar=24",
+                   'model.layer_types=["sliding_attention", "full_attention"]'],
     }
     for family, keys in families.items():
         print(f"a {family} trained by redline")
@@ -269,8 +279,9 @@ def out_of_redline(redline, work, check):
         redline.must("export", "--checkpoint", run, "--out", out)
         redline.must("export", "--checkpoint", run, "--out", out + "-bf16", "--dtype", "bf16", "--shard-size", 60000)
         model, tokenizer = load(out, check), AutoTokenizer.from_pretrained(out)
-        check(type(model).__name__ == {"llama": "LlamaForCausalLM", "qwen3": "Qwen3ForCausalLM",
-                                       "olmo2": "Olmo2ForCausalLM"}[family], f"the class is {type(model).__name__}")
+        name = {"llama": "Llama", "qwen3": "Qwen3", "olmo2": "Olmo2", "qwen2": "Qwen2", "mistral": "Mistral",
+                "smollm3": "SmolLM3", "olmo3": "Olmo3", "gemma3": "Gemma3"}[family]
+        check(type(model).__name__ == name + "ForCausalLM", f"the class is {type(model).__name__}")
         check(model.generation_config.eos_token_id == tokenizer.eos_token_id is not None,
               f"eos_token_id {tokenizer.eos_token_id} in the model and the tokenizer")
         encode = lambda text: tokenizer.encode(text, add_special_tokens=False)
@@ -293,6 +304,8 @@ def made_by_transformers():
     llama3 = {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0,
               "high_freq_factor": 4.0, "original_max_position_embeddings": 16}
     linear = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0}
+    yarn = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 16}
+    kinds = ["sliding_attention", "full_attention", "sliding_attention"]
     settings = lambda tied, kv_heads, **more: dict(tie_word_embeddings=tied, num_key_value_heads=kv_heads, **more)
     f32, bf16, f16 = ("float32", "f32"), ("bfloat16", "bf16"), ("float16", "f16")
     for name, family, of, shard, (dtype, flag) in (
@@ -304,7 +317,20 @@ def made_by_transformers():
             ("Qwen3, untied, f32 in shards", "Qwen3", settings(False, 1, head_dim=8), "50KB", f32),
             ("Qwen3, tied, f16", "Qwen3", settings(True, 4, head_dim=16), None, f16),
             ("OLMo-2, untied, f32", "Olmo2", settings(False, 2), None, f32),
-            ("OLMo-2, tied, bf16 in shards", "Olmo2", settings(True, 4, pad_token_id=None), "30KB", bf16)):
+            ("OLMo-2, tied, bf16 in shards", "Olmo2", settings(True, 4, pad_token_id=None), "30KB", bf16),
+            ("Qwen2, yarn, tied, bf16", "Qwen2", settings(True, 2, rope_parameters=yarn), None, bf16),
+            ("Qwen2, windows above, untied, f32", "Qwen2",
+             settings(False, 1, use_sliding_window=True, sliding_window=9, max_window_layers=1), None, f32),
+            ("Mistral, window, untied, f32 in shards", "Mistral", settings(False, 2, sliding_window=11), "50KB", f32),
+            ("SmolLM3, tied, f32", "SmolLM3", settings(True, 2, no_rope_layers=[1, 0, 1], pad_token_id=None), None,
+             f32),
+            ("OLMo-3, untied, f32", "Olmo3",
+             settings(False, 2, sliding_window=9, layer_types=kinds, pad_token_id=None), None, f32),
+            ("Gemma-3, heads of 256, tied, f32", "Gemma3",
+             settings(True, 1, head_dim=256, sliding_window=9, layer_types=kinds, pad_token_id=None), None, f32),
+            ("Gemma-3, tied, bf16 in shards", "Gemma3",
+             settings(True, 2, head_dim=24, query_pre_attn_scalar=20, sliding_window=9, layer_types=kinds,
+                      pad_token_id=None), "30KB", bf16)):
         yield name, family, of, dtype, shard, flag
 
 
@@ -318,7 +344,7 @@ def into_redline(redline, work, check):
     end = 256
     for number, (name, family, settings, dtype, shard, flag) in enumerate(made_by_transformers()):
         print(f"made by transformers: {name}")
-        config = getattr(transformers, family + "Config")(
+        config = getattr(transformers, "Gemma3TextConfig" if family == "Gemma3" else family + "Config")(
             vocab_size=257, hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4,
             max_position_embeddings=256, initializer_range=0.2, bos_token_id=None, eos_token_id=end, **settings)
         torch.manual_seed(number)

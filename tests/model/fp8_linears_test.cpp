@@ -75,7 +75,7 @@ class Fp8Models : public ::testing::TestWithParam<std::string> {
 };
 
 TEST_P(Fp8Models, PlansHaveNoFault) {
-  model_.layers = 3;
+  set_layers(model_, 3);
   for (const Kind kind : {Kind::cpu, Kind::cuda}) {
     for (const double dropout : {0.0, 0.2}) {
       for (const auto recompute : {Recompute::none, Recompute::mlp, Recompute::block}) {
@@ -174,7 +174,7 @@ TEST_P(Fp8Models, RolesTellTheTruth) {
 }
 
 TEST_P(Fp8Models, ACardKeepsLessForTheBackwardPass) {
-  model_.layers = 6;
+  set_layers(model_, 6);
   model_.hidden = 256;
   model_.head_dim = 64;
   model_.ffn = 512;
@@ -219,28 +219,31 @@ class Fp8Gradients : public Fp8Models {
     }
     return found;
   }
+
+  // A QK-norm brings small queries and keys up to 1: attention is sharper there, and sharper for errors as well, all
+  // the more where a window of 5 leaves few keys to average over.
+  double least(double usual) const { return (*model_.qk_norm ? 0.98 : usual) - (model_.window > 0 ? 0.015 : 0); }
 };
 
-// A QK-norm brings small queries and keys up to 1: attention is sharper there, and sharper for errors as well.
 TEST_P(Fp8Gradients, AreNearThoseOfFp32) {
-  model_.layers = 1;  // every product on the way adds its 6%
-  for (const auto& [name, cosine] : cosines(options().fp8)) EXPECT_GT(cosine, model_.qk_norm ? 0.98 : 0.99) << name;
+  set_layers(model_, 1);  // every product on the way adds its 6%
+  for (const auto& [name, cosine] : cosines(options().fp8)) EXPECT_GT(cosine, least(0.99)) << name;
 }
 
 // What is taken from the wrong node, turned over wrongly or scaled twice shows here.
 TEST_P(Fp8Gradients, EachProductAloneMovesThemLittle) {
   for (const std::string& product : options().fp8) {
-    double least = 1;
+    double smallest = 1;
     for (const auto& [name, cosine] : cosines({product})) {
-      EXPECT_GT(cosine, model_.qk_norm ? 0.98 : 0.995) << product << ": " << name;
-      least = std::min(least, cosine);
+      EXPECT_GT(cosine, least(0.995)) << product << ": " << name;
+      smallest = std::min(smallest, cosine);
     }
-    EXPECT_LT(least, 0.9998) << product << " was not cast";
+    EXPECT_LT(smallest, 0.9998) << product << " was not cast";
   }
 }
 
 TEST_P(Fp8Models, ComputingAgainChangesNoBit) {
-  model_.layers = 3;
+  set_layers(model_, 3);
   for (const double dropout : {0.0, 0.2}) {
     model_.dropout = dropout;
     std::vector<float> losses, gradients, scales;

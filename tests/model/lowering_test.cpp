@@ -3,8 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "base/error.h"
 #include "model/fp8_linears.h"
+#include "model/tiny.h"
+#include "program/planner.h"
 
 namespace redline::model {
 namespace {
@@ -135,6 +139,21 @@ TEST(LoweringOptions, BitsThatRepeatLeaveAttentionToUs) {
   c.kernels.attention = "cudnn";
   EXPECT_THROW(lowering_options(c, Kind::cuda), UserError);
   EXPECT_NO_THROW(lowering_options(c, Kind::cpu));
+}
+
+// A layer with a window counts the pairs inside of it and of the document, and its cache is a ring.
+TEST(Windows, CountTheirOwnPairsAndKeepARing) {
+  const config::Model m = tiny_model("gemma3");  // the first of two layers has a window of 5
+  LoweringOptions o;
+  o.batch = {1, 64, 4};
+  o.decode = decode_shape(device::Kind::cpu, 2, 8, 1000, 24);
+  const LoweredModel lowered = lower(m, o);
+  const double forward_and_backward = 12.0 * static_cast<double>(m.heads * m.head_dim);
+  EXPECT_EQ(program::model_flops(lowered.set.find(kFirst)).per_pair,
+            (std::map<std::int64_t, double>{{kNoWindow, forward_and_backward}, {5, forward_and_backward}}));
+  const auto& caches = lowered.decode.next.caches;
+  EXPECT_EQ(lowered.set.at(caches[0].keys).shape[2], 5);
+  EXPECT_EQ(lowered.set.at(caches[1].keys).shape[2], 24);
 }
 
 }  // namespace

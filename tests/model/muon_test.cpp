@@ -154,7 +154,8 @@ TEST_P(MuonModels, LearnAndRepeatToTheBit) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, MuonModels,
-                         ::testing::Combine(::testing::Values("llama", "qwen3", "olmo2"), ::testing::Bool()));
+                         ::testing::Combine(::testing::Values("llama", "qwen3", "olmo2", "qwen2", "gemma3"),
+                                            ::testing::Bool()));
 
 TEST(MuonModel, KeepsMomentumForMatricesAndMomentsForAllElse) {
   const LoweredModel m = lower(tiny_model("llama"), muon_options(kNorMuon));

@@ -34,8 +34,9 @@ TEST(Parameters, PresetsHaveTheSizesTheirNamesSay) {
   EXPECT_NEAR(millions("quick"), 4.96, 0.01);
   EXPECT_NEAR(millions("ping-95m"), 95, 1);
   EXPECT_NEAR(millions("gqa-180m"), 180, 5);
-  EXPECT_NEAR(millions("cs336-350m"), 406, 1);  // 303 M in the blocks and two tables of 51.5 M
-  EXPECT_NEAR(millions("llama-1.36b"), 1294, 5);
+  EXPECT_NEAR(millions("cs336-350m"), 355, 1);  // 303 M in the blocks and one table of 51.5 M
+  EXPECT_NEAR(millions("llama-1.36b"), 1358, 1);
+  EXPECT_NEAR(millions("llama-1.29b"), 1294, 1);
   EXPECT_NEAR(millions("qwen3-1.8b"), 1830, 20);
   EXPECT_NEAR(millions("olmo2-1.5b"), 1485, 1);
 }
@@ -124,7 +125,8 @@ TEST(Parameters, NamesDecideNothing) {
 }
 
 TEST(Parameters, NamesAndShapesAreHuggingFaces) {
-  for (const char* name : {"llama-mha", "llama3-gqa", "qwen3-gqa", "olmo2-gqa"}) {
+  for (const char* name : {"llama-mha", "llama3-gqa", "qwen3-gqa", "olmo2-gqa", "qwen2-gqa", "mistral-window",
+                           "smollm3-nope", "olmo3-window", "gemma3-text"}) {
     const config::Model model = read_hf_config(real_files(), fixture(name) + "/config.json");
     const io::SafetensorsReader file(fixture(name) + "/model.safetensors");
     const FlatLayout layout = lay_out(family_of(model).table(model));
@@ -177,15 +179,19 @@ TEST(Parameters, ZeroOutIsOfWhatWritesIntoTheResidualStream) {
     model.init = "zero_out";
     const ParameterTable table = family->table(model);
     ASSERT_EQ(table.size(), normal.size());
-    int zeros = 0;
+    const DecoderDescription& d = family->decoder;
+    const std::set<std::string> writers = !d.attention_end_norm.empty()
+                                              ? std::set<std::string>{"attention end norm", "mlp end norm"}
+                                          : d.norm_after ? std::set<std::string>{"attention norm", "mlp norm"}
+                                                         : std::set<std::string>{"out", "down"};
+    int changed = 0;
     for (std::size_t i = 0; i < table.size(); ++i) {
-      const std::string part = table[i].name.substr(table[i].name.find('/') + 1);
-      const bool writes =
-          family->name == "olmo2" ? part == "attention norm" || part == "mlp norm" : part == "out" || part == "down";
-      EXPECT_EQ(table[i].init, writes ? Init::zeros : normal[i].init) << family->name << " " << table[i].name;
-      zeros += table[i].init == Init::zeros;
+      const bool writes = writers.contains(table[i].name.substr(table[i].name.find('/') + 1));
+      const Init nothing = d.one_plus ? Init::minus_ones : Init::zeros;  // 1 + w is zero
+      EXPECT_EQ(table[i].init, writes ? nothing : normal[i].init) << family->name << " " << table[i].name;
+      changed += table[i].init != normal[i].init;
     }
-    EXPECT_EQ(zeros, 2 * model.layers) << family->name;
+    EXPECT_EQ(changed, 2 * model.layers) << family->name;
   }
 }
 
@@ -199,6 +205,12 @@ TEST(HfConfig, WhatIsWrittenReadsBackTheSame) {
       c.model.rope_scaling = "llama3";
       c.model.rope_factor = 4;
       c.model.rope_original_len = 64;
+    }
+    if (c.model.family == "olmo3" || c.model.family == "qwen2") {
+      c.model.rope_scaling = "yarn";
+      c.model.rope_original_len = 32;
+      c.model.rope_beta_fast = 20;
+      c.model.rope_attention_factor = c.model.family == "olmo3" ? 1.25 : 0;
     }
     const Path file = Path(::testing::TempDir()) / fmt::format("hf_config_{}.json", family->name);
     real_files().replace(file, hf_config(c.model, {.max_positions = 128}).dump());
@@ -217,7 +229,12 @@ TEST(HfConfig, WhatCannotBeRunIsRefusedByName) {
     EXPECT_TRUE(says(error_of([&] { read_hf_config(real_files(), file); }), {named}));
   };
   expect_refused([](io::Json& j) { j["architectures"] = {"MixtralForCausalLM"}; }, "MixtralForCausalLM");
-  expect_refused([](io::Json& j) { j["rope_parameters"]["rope_type"] = "yarn"; }, "yarn");
+  expect_refused([](io::Json& j) { j["rope_parameters"]["rope_type"] = "dynamic"; }, "dynamic");
+  expect_refused([](io::Json& j) { j["rope_parameters"]["rope_scaler"] = 2; }, "rope_scaler");
+  expect_refused([](io::Json& j) { j["partial_rotary_factor"] = 0.5; }, "partial_rotary_factor");
+  expect_refused([](io::Json& j) { j["mlp_bias"] = true; }, "mlp_bias");
+  expect_refused([](io::Json& j) { j["sliding_window"] = 24; }, "sliding_window");
+  expect_refused([](io::Json& j) { j["quantization_config"] = {{"bits", 4}}; }, "quantization_config");
   expect_refused([](io::Json& j) { j["attention_bias"] = true; }, "attention_bias");
   expect_refused([](io::Json& j) { j["hidden_act"] = "gelu"; }, "gelu");
   expect_refused([](io::Json& j) { j.erase("hidden_size"); }, "hidden_size");
@@ -227,16 +244,101 @@ TEST(HfConfig, WhatCannotBeRunIsRefusedByName) {
   expect_refused([](io::Json& j) { j["max_position_embeddings"] = 0; }, "max_position_embeddings");
 }
 
+// A key that changes what a model computes is read or refused; one that nobody knows might, unless it is off.
+TEST(HfConfig, AKeyThatNobodyKnowsIsRefusedByName) {
+  const Path file = Path(::testing::TempDir()) / "unknown.json";
+  for (const Family* family : families()) {
+    const io::Json plain = hf_config(tiny_model(std::string(family->name)), {.max_positions = 128});
+    const auto read = [&](const char* key, const io::Json& value) {
+      io::Json json = plain;
+      json[key] = value;
+      real_files().replace(file, json.dump());
+      return error_of([&] { read_hf_config(real_files(), file); });
+    };
+    for (const char* key : {"clip_qkv", "attn_logit_softcapping", "final_logit_softcapping", "logit_scale",
+                            "residual_multiplier", "num_experts", "a_key_of_tomorrow"}) {
+      EXPECT_TRUE(says(read(key, 30), {key, "30", family->hf_architecture}));
+      EXPECT_EQ(read(key, nullptr), "no error") << key;
+    }
+    EXPECT_TRUE(says(read("use_bidirectional_attention", true), {"use_bidirectional_attention"}));
+    EXPECT_TRUE(says(read("attention_bias", true), {"attention_bias"}));
+    for (const char* key : {"attention_dropout", "transformers_version", "torch_dtype", "_name_or_path", "use_cache"})
+      EXPECT_EQ(read(key, 1), "no error") << key;
+  }
+}
+
+// What was published before transformers 5 has other keys, and means the same.
+TEST(HfConfig, BothSpellingsOfWindowsAndBasesAreRead) {
+  const Path file = Path(::testing::TempDir()) / "spellings.json";
+  const auto read = [&](const io::Json& json) {
+    real_files().replace(file, json.dump());
+    return read_hf_config(real_files(), file);
+  };
+  config::Model gemma = tiny_model("gemma3", true);
+  gemma.layers = 7;
+  gemma.layer_types.clear();
+  gemma.max_positions = 128;
+  gemma.rope_scaling = "linear";
+  const io::Json now = hf_config(gemma, {.max_positions = 128});
+  EXPECT_EQ(now["layer_types"][5], "full_attention");
+  EXPECT_EQ(now["layer_types"][6], "sliding_attention");
+  EXPECT_EQ(now["rope_parameters"]["sliding_attention"]["rope_theta"], 500);
+  io::Json before = now;
+  for (const char* key : {"layer_types", "rope_parameters"}) before.erase(key);
+  before["sliding_window_pattern"] = 6;
+  EXPECT_EQ(read(now), gemma);
+  EXPECT_EQ(read(before), gemma);
+  before["sliding_window_pattern"] = 3;
+  EXPECT_EQ(read(before).layer_types[2], "full_attention");
+  io::Json both = now;
+  both["rope_local_base_freq"] = 600;
+  EXPECT_TRUE(says(error_of([&] { read(both); }), {"rope_local_base_freq", "600", "500"}));
+  io::Json flat = now;
+  flat["rope_parameters"] = {{"rope_theta", 10000.0}, {"rope_type", "default"}};
+  EXPECT_TRUE(says(error_of([&] { read(flat); }), {"rope_parameters", "full_attention"}));
+  io::Json stretched = now;
+  stretched["rope_parameters"]["sliding_attention"] = {{"rope_type", "linear"}, {"factor", 2.0}};
+  EXPECT_TRUE(says(error_of([&] { read(stretched); }), {"sliding_attention", "linear"}));
+
+  io::Json qwen = hf_config(tiny_model("qwen2"), {.max_positions = 128});
+  qwen.erase("layer_types");
+  qwen["max_window_layers"] = 1;
+  EXPECT_EQ(read(qwen).layer_types, (std::vector<std::string>{"full_attention", "sliding_attention"}));
+  qwen["use_sliding_window"] = false;
+  EXPECT_EQ(read(qwen).window, 0) << "sliding_window counts with the switch only";
+  qwen["layer_types"] = {"full_attention", "sliding_attention"};
+  EXPECT_TRUE(says(error_of([&] { read(qwen); }), {"layer_types", "use_sliding_window"}));
+
+  config::Model smol = tiny_model("smollm3");
+  smol.layers = 5;
+  smol.window = 0;
+  smol.layer_types.clear();
+  smol.rope_layers.clear();
+  smol.max_positions = 128;
+  io::Json json = hf_config(smol, {.max_positions = 128});
+  EXPECT_EQ(json["no_rope_layers"], (io::Json{1, 1, 1, 0, 1}));
+  json.erase("no_rope_layers");
+  EXPECT_EQ(read(json), smol);
+  json["no_rope_layer_interval"] = 2;
+  EXPECT_EQ(read(json).rope_layers, (std::vector<std::int64_t>{1, 0, 1, 0, 1}));
+  json["no_rope_layers"] = {1, 1};
+  EXPECT_TRUE(says(error_of([&] { read(json); }), {"no_rope_layers", "5"}));
+}
+
 TEST(HfConfig, WhatIsNotSaidIsWhatTheFamilyMeans) {
   const Path file = Path(::testing::TempDir()) / "silent.json";
   for (const Family* family : families()) {
     io::Json json = hf_config(tiny_model(std::string(family->name)), {.max_positions = 128});
-    for (const char* key : {"head_dim", "rms_norm_eps", "pad_token_id"}) json.erase(key);
+    for (const char* key : {"head_dim", "rms_norm_eps", "tie_word_embeddings"}) json.erase(key);
+    const bool small = family->hf_defaults.pad_token < 53;  // below tiny_model's vocabulary
+    if (small) json.erase("pad_token_id");
     real_files().replace(file, json.dump());
     const config::Model m = read_hf_config(real_files(), file);
-    EXPECT_EQ(m.head_dim, family->name == "qwen3" ? 128 : m.hidden / m.heads) << family->name;
-    EXPECT_EQ(m.norm_eps, family->name == "olmo2" ? 1e-5 : 1e-6) << family->name;
-    EXPECT_EQ(m.pad_token, family->name == "olmo2" ? 1 : -1) << family->name;
+    const bool olmo = family->name.starts_with("olmo"), gemma = family->name == "gemma3";
+    EXPECT_EQ(m.head_dim, family->name == "qwen3" ? 128 : gemma ? 256 : m.hidden / m.heads) << family->name;
+    EXPECT_EQ(m.norm_eps, olmo ? 1e-5 : 1e-6) << family->name;
+    EXPECT_EQ(m.pad_token, olmo ? 1 : gemma ? 0 : -1) << family->name;
+    EXPECT_EQ(m.tied, gemma || family->name == "smollm3") << family->name;
   }
 }
 
@@ -308,31 +410,24 @@ TEST(HfConfig, ContradictionsAreRefused) {
   EXPECT_EQ(agreed.rope_theta, 500);
 }
 
-TEST(HfConfig, MistralWithoutAWindowIsReadAsLlama) {
+TEST(HfConfig, MistralHasAWindowInEveryLayerOrNone) {
   const Path file = Path(::testing::TempDir()) / "mistral.json";
-  io::Json json = hf_config(tiny_model("llama"), {.max_positions = 128});
-  const config::Model llama = [&] {
-    real_files().replace(file, json.dump());
-    return read_hf_config(real_files(), file);
-  }();
-  json["architectures"] = {"MistralForCausalLM"};
-  json["model_type"] = "mistral";
+  io::Json json = hf_config(tiny_model("mistral"), {.max_positions = 128});
   const auto read = [&] {
     real_files().replace(file, json.dump());
     return read_hf_config(real_files(), file);
   };
-  EXPECT_TRUE(says(error_of(read), {"sliding_window", "4096"})) << "what silence means";
-  json["sliding_window"] = 24;
-  EXPECT_TRUE(says(error_of(read), {"sliding_window", "24"}));
+  EXPECT_EQ(read().window, 5);
+  EXPECT_TRUE(has_window(read(), 0) && has_window(read(), 1));
+  json["layer_types"] = {"full_attention", "sliding_attention"};
+  EXPECT_TRUE(says(error_of(read), {"layer_types", "full_attention", "MistralForCausalLM"}));
+  json.erase("layer_types");
+  json["sliding_window"] = 0;
+  EXPECT_TRUE(says(error_of(read), {"sliding_window", "0"}));
   json["sliding_window"] = nullptr;
-  std::vector<std::string> notes;
-  {
-    const log::Listener listener([&](bool, std::string_view text) { notes.emplace_back(text); });
-    EXPECT_EQ(read(), llama);
-    read();
-  }
-  ASSERT_EQ(notes.size(), 1u);
-  EXPECT_TRUE(says(notes[0], {"mistral.json", "MistralForCausalLM", "LlamaForCausalLM", "window"}));
+  EXPECT_EQ(read().window, 0);
+  json.erase("sliding_window");
+  EXPECT_EQ(read().window, 4096) << "what silence means";
   json["num_attention_heads"] = 16;
   json["head_dim"] = 2;
   json.erase("num_key_value_heads");
@@ -351,6 +446,74 @@ TEST(Rope, LinearScalingSlowsEveryPositionDown) {
   for (std::size_t i = 0; i < 4 * d; ++i) EXPECT_FLOAT_EQ(plain[i], slow[i / d * 2 * d + i % d]);
 }
 
+// The frequencies and the factor of turned queries and keys, read off the second row of a table.
+void expect_rope(const config::Model& m, double factor, const std::vector<double>& every, std::size_t step) {
+  const std::vector<float> table = rope_table(m, 2)[0].data;
+  const auto d = static_cast<std::size_t>(m.head_dim);
+  for (std::size_t i = 0; i < every.size(); ++i) {
+    const double c = table[d + i * step], s = table[d + d / 2 + i * step];
+    EXPECT_NEAR(std::hypot(c, s), factor, 1e-6 * factor) << i;
+    EXPECT_NEAR(std::atan2(s, c), every[i], 3e-6 * every[i]) << i;
+  }
+}
+
+// What transformers 5.22 has for these keys (ROPE_INIT_FUNCTIONS["yarn"]): some of the frequencies, and the factor.
+TEST(Rope, YarnIsWhatTransformersComputes) {
+  config::Model m = tiny_model("qwen3");
+  m.rope_scaling = "yarn";
+  m.head_dim = 128, m.rope_theta = 1e6, m.rope_factor = 4, m.rope_original_len = 32768;
+  expect_rope(m, 1.138629436111989,
+              {1.0, 0.17782793939113617, 0.03162277862429619, 0.005375321488827467, 0.0006029411451891065,
+               4.4456985051510856e-05, 7.905693564680405e-06, 1.405853367941745e-06},
+              8);
+  m.head_dim = 16, m.rope_theta = 1e4, m.rope_factor = 8, m.rope_original_len = 64;
+  m.rope_beta_fast = 16, m.rope_beta_slow = 2, m.rope_attention_factor = 1.5;
+  expect_rope(m, 1.5,
+              {1.0, 0.17787811160087585, 0.012500000186264515, 0.0039528473280370235, 0.0012499999720603228,
+               0.00039528473280370235, 0.0001250000059371814, 3.9528473280370235e-05},
+              1);
+
+  // mscale and mscale_all_dim of a config.json become the factor.
+  io::Json json = hf_config(tiny_model("qwen3"), {.max_positions = 163840});
+  json["head_dim"] = 64;
+  json["rope_parameters"] = {{"rope_type", "yarn"},   {"rope_theta", 1e4},
+                             {"factor", 40},          {"mscale", 1.0},
+                             {"mscale_all_dim", 0.7}, {"original_max_position_embeddings", 4096}};
+  json.erase("rope_theta");
+  const Path file = Path(::testing::TempDir()) / "yarn.json";
+  const auto read = [&] {
+    real_files().replace(file, json.dump());
+    return read_hf_config(real_files(), file);
+  };
+  expect_rope(read(), 1.0879546075066122,
+              {1.0, 0.3162277638912201, 0.10000000149011612, 0.026879360899329185, 0.005500000435858965,
+               0.0007905694073997438, 2.499999936844688e-05, 7.905694474175107e-06},
+              4);
+  json["rope_parameters"]["factor"] = nullptr;
+  EXPECT_EQ(read().rope_factor, 40) << "max_position_embeddings over the original ones";
+  json["rope_parameters"].erase("factor");  // transformers asks for the key
+  EXPECT_TRUE(says(error_of(read), {"factor"}));
+  json["rope_parameters"]["factor"] = 40;
+  json["rope_parameters"]["attention_factor"] = 0.0;
+  EXPECT_TRUE(says(error_of(read), {"attention_factor", "0"}));
+  json["rope_parameters"].erase("attention_factor");
+  json["rope_parameters"]["truncate"] = false;
+  EXPECT_TRUE(says(error_of(read), {"truncate", "yarn"}));
+}
+
+// Layers with a window have a base of their own, and no scaling.
+TEST(Rope, TheLocalTableIsNotStretched) {
+  config::Model m = tiny_model("olmo3");
+  m.rope_scaling = "yarn";
+  const std::vector<ConstantSpec> tables = rope_table(m, 3);
+  ASSERT_EQ(tables.size(), 2u);
+  config::Model plain = m;
+  plain.rope_scaling = "none";
+  plain.rope_theta = m.rope_local_theta;
+  EXPECT_EQ(tables[1].data, rope_table(plain, 3)[0].data);
+  EXPECT_NE(tables[0].data, tables[1].data);
+}
+
 std::string refusal(const std::string& text) {
   return error_of([&] { config::parse(text, "x.toml", settle_family); });
 }
@@ -358,8 +521,8 @@ std::string refusal(const std::string& text) {
 TEST(SettleFamily, AnUnknownNameIsRefusedWithTheNearestOne) {
   EXPECT_TRUE(says(refusal("train.max_steps = 1\nmodel.family = \"lama\"\n"),
                    {"x.toml:2", "model.family", "llama | qwen3 | olmo2", "\"lama\"", "mean \"llama\""}));
-  const std::string far = refusal("model.family = \"mixtral\"\n");
-  EXPECT_TRUE(says(far, {"x.toml:1", "model.family", "\"mixtral\""}));
+  const std::string far = refusal("model.family = \"gpt-neox\"\n");
+  EXPECT_TRUE(says(far, {"x.toml:1", "model.family", "\"gpt-neox\""}));
   EXPECT_FALSE(says(far, {"mean"}));
 }
 
@@ -372,6 +535,36 @@ TEST(SettleFamily, QkNormIsWhatTheFamilyHas) {
       says(refusal(steps + "model.qk_norm = true\n"), {"x.toml:2", "must be false", "\"llama\"", "qwen3, olmo2"}));
   EXPECT_TRUE(says(refusal("model.qk_norm = false\nmodel.family = \"qwen3\"\n"),
                    {"x.toml:2", "must be true", "\"qwen3\"", "llama"}));
+}
+
+TEST(SettleFamily, SettingsOfOtherFamiliesAreRefused) {
+  const auto of = [](const std::string& family, const std::string& line) {
+    return refusal("train.max_steps = 1\nmodel.layers = 2\nmodel.family = \"" + family + "\"\n" + line + "\n");
+  };
+  EXPECT_TRUE(says(of("llama", "model.window = 16"), {"x.toml:4", "model.window", "\"llama\"", "mistral"}));
+  EXPECT_EQ(of("mistral", "model.window = 16"), "no error");
+  const std::string types = "model.layer_types = [\"sliding_attention\", \"full_attention\"]";
+  EXPECT_TRUE(says(of("mistral", "model.window = 16\n" + types), {"model.layer_types", "\"mistral\"", "gemma3"}));
+  EXPECT_EQ(of("qwen3", "model.window = 16\n" + types), "no error");
+  EXPECT_TRUE(says(of("qwen3", types), {"model.layer_types", "model.window", "0"}));
+  EXPECT_TRUE(says(of("qwen3", "model.window = 16\nmodel.layer_types = [\"full_attention\", \"full_attention\"]"),
+                   {"model.layer_types", "model.window", "16"}));
+  EXPECT_TRUE(says(of("olmo3", "model.window = 16\nmodel.layer_types = [\"sliding_attention\"]"),
+                   {"model.layer_types", "1", "model.layers", "2"}));
+  EXPECT_TRUE(says(of("qwen3", "model.rope_layers = [1, 0]"), {"model.rope_layers", "smollm3"}));
+  EXPECT_TRUE(says(of("llama", "model.rope_local_theta = 5.0"), {"model.rope_local_theta", "gemma3"}));
+  EXPECT_TRUE(says(of("llama", "model.query_pre_attn_scalar = 5.0"), {"model.query_pre_attn_scalar", "gemma3"}));
+  EXPECT_TRUE(says(of("llama", "model.qkv_bias = true"), {"model.qkv_bias", "must be false", "qwen2"}));
+  EXPECT_TRUE(says(of("llama", "model.rope_scaling = \"yarn\"\nmodel.rope_beta_fast = 1.0"),
+                   {"model.rope_beta_fast", "model.rope_beta_slow"}));
+}
+
+TEST(SettleFamily, EveryFamilyIsLoweredForACard) {
+  for (const Family* family : families()) {
+    config::Config c;
+    c.model = tiny_model(std::string(family->name));
+    EXPECT_NO_THROW(lower(c.model, lowering_options(c, device::Kind::cuda))) << family->name;
+  }
 }
 
 TEST(Documentation, IsWhatTheTableOfKeysSays) {

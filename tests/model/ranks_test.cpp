@@ -122,6 +122,7 @@ void expect_close(const RankRun& got, const RankRun& want, double tolerance, con
 
 TEST(Ranks, AnyNumberInAnyModeIsOneRanksStep) {
   for (const RankCase& c : {RankCase{}, RankCase{.family = "qwen3", .tied = true}, RankCase{.family = "olmo2"},
+                            RankCase{.family = "qwen2"}, RankCase{.family = "gemma3", .tied = true},
                             RankCase{.micro_batches = 12, .recompute = program::Recompute::block}}) {
     const RankRun alone = train_on(1, Mode::ddp, c);
     for (const int ranks : {2, 3, 4}) {

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <optional>
 #include <set>
 
 #include "io/safetensors.h"
@@ -119,7 +121,7 @@ TEST(State, AnUpdateOfARangeMovesThatRangeAlone) {
 // Arrays of three types, parts of which are as long as windows and a little more, on a device that copies late.
 class ReadingState : public ::testing::Test {
  protected:
-  static constexpr std::int64_t kWindow = device::kTransferWindow;
+  static constexpr std::int64_t kWindow = HostWindows::kBytes;
   ReadingState() {
     std::int64_t at = 0;
     for (Tensor& a : arrays_) {
@@ -159,7 +161,7 @@ TEST_F(ReadingState, GivesEveryByteOnceAndHoldsTwoWindows) {
                [&](std::span<const std::byte> bytes) { out.insert(out.end(), bytes.begin(), bytes.end()); });
     EXPECT_TRUE(out == expected(tensors_));
   }
-  EXPECT_EQ(late_.window_bytes, 2 * kWindow);
+  EXPECT_EQ(late_.host_bytes, 2 * kWindow);
   EXPECT_EQ(late_.most_under_way, 2);
   EXPECT_EQ(late_.under_way, 0);
   EXPECT_EQ(late_.held_bytes, 0);
@@ -171,7 +173,7 @@ TEST_F(ReadingState, LittleTakesOneWindowOfItsSize) {
   std::size_t given = 0;
   read_state(little, arrays_, late_, [&](std::span<const std::byte> bytes) { given += bytes.size(); });
   EXPECT_EQ(given, 42u);
-  EXPECT_EQ(late_.window_bytes, 42);
+  EXPECT_EQ(late_.host_bytes, 42);
   read_state({}, arrays_, late_, [](std::span<const std::byte>) { ADD_FAILURE() << "there is nothing"; });
 }
 
@@ -201,62 +203,129 @@ void fill(Engine& engine, int byte) {
   for (const Tensor& array : engine.state()) std::fill_n(array.as<std::uint8_t>(), array.bytes(), byte);
 }
 
-struct SnapshotPlace {
-  bool on_device, on_host;
-  Snapshot::Where where;
-};
+LoweredModel with_snapshot(LoweredModel m, std::optional<program::Memory> memory) {
+  if (memory) add_snapshot(m, *memory);
+  return m;
+}
 
-class SnapshotIn : public ::testing::TestWithParam<SnapshotPlace> {};
+std::vector<std::byte> saved_bytes(Engine& engine, SavedState& saved) {
+  return all_bytes(engine, [&](const auto& tensors, const TakeBytes& take) { saved.read(tensors, take); });
+}
+
+class SnapshotIn : public ::testing::TestWithParam<std::optional<program::Memory>> {};
 
 TEST_P(SnapshotIn, IsTheStateAsItWasThoughUpdatesFollow) {
-  LateDevice device(2);
-  Engine engine(tiny_model("llama", true), {.batch = {1, 4, 1}}, device);
-  device.has_room = GetParam().on_device;
-  device.host_has_room = GetParam().on_host;
-  Snapshot snapshot(engine);
-  ASSERT_EQ(snapshot.where(), GetParam().where);
-  for (const int byte : {1, 2}) {  // the second time it takes the place of the first
-    fill(engine, byte);
-    snapshot.take();
-    snapshot.hold_update();
-    if (snapshot.where() != Snapshot::Where::nowhere) fill(engine, 9);  // the update
-    const std::vector<std::byte> read =
-        all_bytes(engine, [&](const auto& tensors, const TakeBytes& take) { snapshot.read(tensors, take); });
-    const std::vector<std::byte> live = all_bytes(
-        engine, [&](const auto& tensors, const TakeBytes& take) { read_state(tensors, engine.state(), device, take); });
-    EXPECT_EQ(read.size(), live.size());
-    EXPECT_TRUE(std::ranges::all_of(read, [&](std::byte b) { return b == static_cast<std::byte>(byte); }));
+  const config::Model model = tiny_model("llama", true);
+  const LoweringOptions options{.batch = {1, 4, 1}};
+  LateDevice late(2);
+  device::CpuDevice shared(2);
+  for (device::Device* device : {static_cast<device::Device*>(&late), static_cast<device::Device*>(&shared)}) {
+    Engine engine(model, options, with_snapshot(lower(model, options), GetParam()), *device);
+    EXPECT_EQ(program::check_plan(engine.programs()), std::vector<std::string>{});
+    EXPECT_EQ(engine.has_snapshot(), GetParam().has_value());
+    SavedState saved(engine);
+    for (const int byte : {1, 2}) {  // the second time it takes the place of the first
+      fill(engine, byte);
+      saved.take();
+      engine.set_step(0, 0.1, 1, 0);
+      if (engine.has_snapshot()) engine.update();
+      const std::vector<std::byte> read = saved_bytes(engine, saved);
+      const std::vector<std::byte> live =
+          all_bytes(engine, [&](const auto& tensors, const TakeBytes& take) { read_state(tensors, engine, take); });
+      EXPECT_EQ(read.size(), live.size());
+      EXPECT_EQ(read == live, !engine.has_snapshot());
+      EXPECT_TRUE(std::ranges::all_of(read, [&](std::byte b) { return b == static_cast<std::byte>(byte); }));
+    }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Places, SnapshotIn,
-                         ::testing::Values(SnapshotPlace{true, true, Snapshot::Where::device},
-                                           SnapshotPlace{false, true, Snapshot::Where::host},
-                                           SnapshotPlace{false, false, Snapshot::Where::nowhere}));
+INSTANTIATE_TEST_SUITE_P(Memories, SnapshotIn,
+                         ::testing::Values(program::Memory::device, program::Memory::host, std::nullopt));
 
-// The copy is under way until somebody waits for it: an update that did not would be seen in it.
-TEST(Snapshot, OfACardInTheHostsMemoryIsCopiedBesideTheWork) {
-  LateDevice device(2);
-  Engine engine(tiny_model("llama", true), {.batch = {1, 4, 1}}, device);
-  device.has_room = false;
-  Snapshot snapshot(engine);
+// The copy takes longer than the first node of the update, which must not begin before it is there.
+TEST(Snapshot, IsThereBeforeAnUpdateBegins) {
+  config::Model model = tiny_model("llama", true);
+  model.layers = 1;
+  model.hidden = 128;
+  model.vocab = 60'000;
+  const LoweringOptions options{.batch = {1, 4, 1}};
+  device::CpuDevice device(2);
+  Engine engine(model, options, with_snapshot(lower(model, options), program::Memory::host), device);
   fill(engine, 1);
-  snapshot.take();
-  fill(engine, 9);
-  const std::vector<std::byte> read =
-      all_bytes(engine, [&](const auto& tensors, const TakeBytes& take) { snapshot.read(tensors, take); });
-  EXPECT_TRUE(std::ranges::all_of(read, [](std::byte b) { return b == std::byte{9}; }));
+  SavedState saved(engine);
+  saved.take();
+  const Tensor copy = engine.executor().tensor(engine.lowered().snapshot[engine.lowered().row(optim::kSecondMoments)]);
+  struct First final : program::NodeTimer {
+    void node(const program::Node&, double, double) override {
+      if (there < 0) there = std::all_of(last.begin(), last.end(), [](std::uint8_t b) { return b == 1; });
+    }
+    std::span<const std::uint8_t> last;
+    int there = -1;
+  } first;
+  first.last = {copy.as<std::uint8_t>(), static_cast<std::size_t>(copy.bytes())};
+  engine.set_step(0, 0.1, 1, 0);
+  engine.update(&first);
+  EXPECT_EQ(first.there, 1);
 }
 
-TEST(Snapshot, IsOneCopyInMemoryThatIsTheHosts) {
-  device::CpuDevice device(2);
-  Engine engine(tiny_model("llama", true), {.batch = {1, 4, 1}}, device);
-  const std::int64_t before = device.allocated_bytes();
-  Snapshot snapshot(engine);
-  EXPECT_EQ(snapshot.where(), Snapshot::Where::host);
-  EXPECT_EQ(snapshot.bytes(), snapshot_bytes(engine.lowered().state));
-  EXPECT_EQ(device.allocated_bytes(), before + snapshot.bytes());
-  EXPECT_GE(snapshot.bytes(), state_bytes(engine.lowered().state));
+TEST(Snapshot, IsPlannedBehindTheRestWhereThereIsRoom) {
+  const config::Model model = tiny_model("llama", true);
+  const LoweredModel plain = lower(model, {.batch = {1, 4, 1}});
+  const std::int64_t bytes = snapshot_bytes(plain, program::Memory::host).host;
+  EXPECT_GE(bytes, state_bytes(plain.state));
+  for (const auto memory : {program::Memory::device, program::Memory::host}) {
+    const LoweredModel m = with_snapshot(plain, memory);
+    for (const auto in : {program::Memory::device, program::Memory::host}) {
+      EXPECT_EQ(m.set.memory.of(in).snapshot, in == memory ? bytes : 0);
+      EXPECT_EQ(m.set.memory.of(in).total, plain.set.memory.of(in).total);
+      EXPECT_EQ(m.set.memory.of(in).persistent, plain.set.memory.of(in).persistent);
+    }
+  }
+  using enum program::Memory;
+  using Memories = std::vector<program::Memory>;
+  EXPECT_EQ(snapshot_memories(plain, {bytes, bytes}), (Memories{device, host}));
+  EXPECT_EQ(snapshot_memories(plain, {bytes, 0}), (Memories{device}));
+  EXPECT_EQ(snapshot_memories(plain, {bytes - 1, bytes}), (Memories{host}));
+  EXPECT_EQ(snapshot_memories(plain, {bytes - 1, bytes - 1}), (Memories{}));
+  EXPECT_EQ(snapshot_memories(plain, {-5, bytes}), (Memories{host}));
+}
+
+// Moments of a run that is larger than its card.
+TEST(State, RowsInTheHostsMemoryAreSavedAndLoadedWhereTheyLie) {
+  const config::Model model = tiny_model("llama", true);
+  LoweringOptions options{.batch = {1, 4, 1}};
+  options.placement.moments = true;
+  const LoweredModel lowered = lower(model, options);
+  const std::int64_t parameters = lowered.set.at(lowered.at(optim::kParameters)).bytes();
+  EXPECT_EQ(snapshot_bytes(lowered, program::Memory::device).device, aligned(parameters));
+  EXPECT_EQ(snapshot_bytes(lowered, program::Memory::device).host, 2 * aligned(parameters));
+  TempFolder temp;
+  const auto write = [&](Engine& engine, SavedState& saved, const std::string& file) {
+    write_state(
+        state_tensors(engine.lowered().state, engine.layout(), file),
+        [&](const auto& tensors, const TakeBytes& take) { saved.read(tensors, take); }, real_files(), temp / file);
+  };
+  for (const auto memory : {std::optional<program::Memory>(), std::optional(program::Memory::device),
+                            std::optional(program::Memory::host)}) {
+    LateDevice late(2);
+    Engine engine(model, options, with_snapshot(lowered, memory), late), other(model, options, lowered, late);
+    int byte = 1;
+    for (const Tensor& array : engine.state()) std::fill_n(array.as<std::uint8_t>(), array.bytes(), byte++);
+    SavedState saved(engine);
+    saved.take();
+    for (const std::string& file : state_files(lowered.state)) write(engine, saved, file);
+    EXPECT_EQ(late.most_under_way, memory == program::Memory::host ? 0 : 1) << "one window, of the parameters";
+    for (const std::string& name : state_files(lowered.state)) {
+      const io::WeightFiles::File file{std::make_unique<io::SafetensorsReader>(temp / name), {}};
+      const Engine::FileToLoad load = state_to_load(other, file, name);
+      other.load(std::span(&load, 1));
+    }
+    EXPECT_EQ(late.windows_sent, 1) << "the parameters' alone";
+    const auto all = [](Engine& e) {
+      return all_bytes(e, [&](const auto& tensors, const TakeBytes& take) { read_state(tensors, e, take); });
+    };
+    EXPECT_TRUE(all(engine) == all(other));
+  }
 }
 
 }  // namespace

@@ -15,10 +15,22 @@
 
 namespace redline::testing {
 
+// Every second layer has a window, or no RoPE, where the model has such a thing.
+inline void set_layers(config::Model& m, std::int64_t layers) {
+  const model::DecoderDescription& d = model::family_of(m).decoder;
+  m.layers = layers;
+  m.layer_types.clear();
+  m.rope_layers.clear();
+  for (std::int64_t i = 0; i < layers; ++i) {
+    if (m.window > 0 && d.windows == model::WindowedLayers::by_layer)
+      m.layer_types.emplace_back(i % 2 ? "full_attention" : "sliding_attention");
+    if (d.no_rope_every > 0) m.rope_layers.push_back(i % 2);
+  }
+}
+
 inline config::Model tiny_model(const std::string& family, bool tied = false) {
   config::Model m;
   m.family = family;
-  m.layers = 2;
   m.hidden = 24;
   m.heads = 4;
   m.kv_heads = 2;
@@ -26,7 +38,13 @@ inline config::Model tiny_model(const std::string& family, bool tied = false) {
   m.ffn = 37;
   m.vocab = 53;
   m.tied = tied;
-  m.qk_norm = model::family_of(m).decoder.qk_norm.has_value();
+  const model::DecoderDescription& d = model::family_of(m).decoder;
+  const bool window = d.windows != model::WindowedLayers::none && family != "qwen3";  // tests on cards take that one
+  if (window) m.window = 5;                                                           // shorter than some documents
+  set_layers(m, 2);
+  if (d.local_rope) m.rope_local_theta = 500;
+  if (d.query_scalar) m.query_pre_attn_scalar = 7;
+  model::settle_layers(m);
   m.init_std = 0.2;  // large enough that every path matters
   return m;
 }

@@ -12,7 +12,7 @@ struct Normed {
   Values y, rstd;
 };
 // RMSNorm of the rows of x, added to `base` where there is one.
-Normed normed(const Values& x, const Values& weight, const Values& base = {}) {
+Normed normed(const Values& x, const Values& weight, const Values& base = {}, bool one_plus = false) {
   Normed n{base, {}};
   n.y.resize(x.size());
   const std::size_t d = weight.size();
@@ -20,7 +20,7 @@ Normed normed(const Values& x, const Values& weight, const Values& base = {}) {
     double squares = 0;
     for (std::size_t j = 0; j < d; ++j) squares += x[i + j] * x[i + j];
     n.rstd.push_back(1 / std::sqrt(squares / static_cast<double>(d) + kEps));
-    for (std::size_t j = 0; j < d; ++j) n.y[i + j] += x[i + j] * n.rstd.back() * weight[j];
+    for (std::size_t j = 0; j < d; ++j) n.y[i + j] += x[i + j] * n.rstd.back() * (one_plus + weight[j]);
   }
   return n;
 }
@@ -57,6 +57,28 @@ TEST_P(NormTest, AddNormMatchesTheReferenceAndItsSlopes) {
       expect_gradient("dweight", dweight, w, loss, 3e-5, base_weight);
     }
   }
+}
+
+// With one_plus both norms, and their gradients, are those with weights that are larger by one.
+TEST_P(NormTest, OnePlusIsAWeightLargerByOne) {
+  const auto [n, d] = GetParam();
+  Memory memory;
+  const float eps = static_cast<float>(kEps);
+  const Tensor absent, x = memory.uniform({n, d}, -2, 2), weight = memory.uniform({d}, -0.5, 0.5);
+  const Tensor residual = memory.uniform({n, d}), y = memory.zeros({n, d}), out = memory.zeros({n, d});
+  const Tensor rstd = memory.zeros({n}), dy = memory.uniform({n, d});
+  Values in = values_of(x), w = values_of(weight);
+  run_checked(memory, AddNorm<Tensor>{x, absent, weight, absent, y, rstd, eps, {}, true});
+  expect_close("y", y, normed(in, w, {}, true).y, 3e-6);
+  run_checked(memory, NormAdd<Tensor>{residual, x, weight, out, rstd, eps, true});
+  expect_close("residual_out", out, normed(in, w, values_of(residual), true).y, 3e-6);
+  const Tensor dx = memory.zeros({n, d}), dweight = memory.zeros({d});
+  run_checked(memory, AddNormGrad<Tensor>{
+                          dy, x, weight, rstd, dx, dweight, memory.zeros({kRowGroups, d}), false, false, {}, true});
+  const Values upstream = values_of(dy);
+  const auto loss = [&] { return dot(normed(in, w, {}, true).y, upstream); };
+  expect_gradient("dx", dx, in, loss, 5e-5);
+  expect_gradient("dweight", dweight, w, loss, 5e-5);
 }
 
 // The gradient of a norm after a branch is AddNormGrad's.

@@ -15,7 +15,7 @@ struct AttentionReference {
 
 // Straight from the definition.
 AttentionReference reference(const Values& qkv, const std::vector<std::int64_t>& offsets, const HeadLayout& l,
-                             std::int64_t n, double scale) {
+                             std::int64_t n, double scale, std::int64_t window = kNoWindow) {
   AttentionReference r{Values(static_cast<std::size_t>(n * l.heads * l.head_dim)),
                        Values(static_cast<std::size_t>(l.heads * n))};
   const std::int64_t hd = l.head_dim, group = l.heads / l.kv_heads;
@@ -28,7 +28,8 @@ AttentionReference reference(const Values& qkv, const std::vector<std::int64_t>&
       for (std::int64_t i = offsets[d]; i < offsets[d + 1]; ++i) {
         p.clear();
         double sum = 0;
-        for (std::int64_t j = offsets[d]; j <= i; ++j) {
+        const std::int64_t first = window == kNoWindow ? offsets[d] : std::max(offsets[d], i + 1 - window);
+        for (std::int64_t j = first; j <= i; ++j) {
           const double *q = row(i, h), *k = row(j, l.heads + h / group);
           double score = 0;
           for (std::int64_t c = 0; c < hd; ++c) score += q[c] * k[c];
@@ -36,9 +37,9 @@ AttentionReference reference(const Values& qkv, const std::vector<std::int64_t>&
           sum += p.back();
         }
         double* out = r.out.data() + i * l.heads * hd + h * hd;
-        for (std::int64_t j = offsets[d]; j <= i; ++j) {
+        for (std::int64_t j = first; j <= i; ++j) {
           const double* v = row(j, l.heads + l.kv_heads + h / group);
-          for (std::int64_t c = 0; c < hd; ++c) out[c] += p[static_cast<std::size_t>(j - offsets[d])] / sum * v[c];
+          for (std::int64_t c = 0; c < hd; ++c) out[c] += p[static_cast<std::size_t>(j - first)] / sum * v[c];
         }
         r.lse[static_cast<std::size_t>(h * n + i)] = std::log(sum);
       }
@@ -50,16 +51,24 @@ AttentionReference reference(const Values& qkv, const std::vector<std::int64_t>&
 // And what attention writes.
 struct Batch : DocumentBatch {
   Tensor out, lse, dqkv, delta;
+  std::int64_t window;
 
-  Batch(const HeadLayout& l, const std::vector<std::int64_t>& lengths, std::int64_t tail, int unused)
+  Batch(const HeadLayout& l, const std::vector<std::int64_t>& lengths, std::int64_t tail, int unused,
+        std::int64_t w = kNoWindow)
       : DocumentBatch(l, lengths, tail, unused),
         out(memory.zeros(dout.shape)),
         lse(memory.zeros({l.heads, n})),
         dqkv(memory.zeros(qkv.shape)),
-        delta(memory.zeros({l.heads, n})) {}
-  void run_forward() { run_checked(memory, Attention<Tensor>{qkv, doc_offsets, out, lse, layout, scale}); }
+        delta(memory.zeros({l.heads, n})),
+        window(w) {}
+  void run_forward() {
+    Attention<Tensor> op{qkv, doc_offsets, out, lse, layout, scale};
+    op.window = window;
+    run_checked(memory, op);
+  }
   void run_backward() {
     AttentionGrad<Tensor> op{qkv, doc_offsets, out, lse, dout, dqkv, delta, {}, layout, scale};
+    op.window = window;
     run_checked(memory, op);
   }
 };
@@ -69,22 +78,24 @@ struct AttentionCase {
   std::vector<std::int64_t> lengths;
   std::int64_t tail;
   int unused;
+  std::int64_t window = kNoWindow;
 };
 class AttentionTest : public ::testing::TestWithParam<AttentionCase> {};
 
 TEST_P(AttentionTest, MatchesTheReferenceAndItsSlopes) {
   const AttentionCase& c = GetParam();
-  Batch b(c.layout, c.lengths, c.tail, c.unused);
+  Batch b(c.layout, c.lengths, c.tail, c.unused, c.window);
   b.run_forward();
   Values qkv = values_of(b.qkv);
-  const AttentionReference want = reference(qkv, b.offsets, c.layout, b.n, static_cast<double>(b.scale));
+  const auto in_doubles = [&] {
+    return reference(qkv, b.offsets, c.layout, b.n, static_cast<double>(b.scale), c.window);
+  };
+  const AttentionReference want = in_doubles();
   expect_close("out", b.out, want.out, 1e-5);
   expect_close("lse", b.lse, want.lse, 1e-5);
   b.run_backward();
   const Values upstream = values_of(b.dout);
-  const auto loss = [&] {
-    return dot(reference(qkv, b.offsets, c.layout, b.n, static_cast<double>(b.scale)).out, upstream);
-  };
+  const auto loss = [&] { return dot(in_doubles().out, upstream); };
   expect_gradient("dqkv", b.dqkv, qkv, loss, 5e-5);
   const std::int64_t end = b.offsets.back();
   for (std::int64_t i = end * c.layout.qkv_width(); i < b.dqkv.elements(); ++i)
@@ -100,6 +111,22 @@ INSTANTIATE_TEST_SUITE_P(
                       AttentionCase{{2, 1, 128}, {90, 30}, 0, 0}, AttentionCase{{3, 3, 16}, {333, 5}, 2, 1},
                       AttentionCase{{1, 1, 256}, {66}, 0, 0}, AttentionCase{{2, 2, 16}, {}, 4, 2},
                       AttentionCase{{1, 1, 8}, {600}, 0, 0}));
+
+// Windows of one key, of a tile, around tiles, and of more keys than a document has.
+INSTANTIATE_TEST_SUITE_P(
+    Windows, AttentionTest,
+    ::testing::Values(AttentionCase{{2, 1, 16}, {5, 0, 70}, 3, 2, 1}, AttentionCase{{2, 2, 16}, {3, 200}, 1, 0, 2},
+                      AttentionCase{{3, 1, 16}, {64, 63, 1, 129}, 0, 3, 24}, AttentionCase{{1, 1, 32}, {330}, 0, 0, 64},
+                      AttentionCase{{2, 1, 16}, {300, 66}, 2, 1, 65}, AttentionCase{{1, 1, 8}, {600}, 0, 0, 100},
+                      AttentionCase{{1, 1, 8}, {700}, 0, 0, 257}, AttentionCase{{2, 1, 64}, {90, 30}, 0, 0, 512}));
+
+// A window that reaches beyond every document has the bits of none, so it costs nothing but what it masks.
+TEST(Attention, AWideWindowHasTheBitsOfNone) {
+  Batch none({3, 1, 16}, {64, 300, 1, 129}, 2, 1), wide({3, 1, 16}, {64, 300, 1, 129}, 2, 1, 300);
+  for (Batch* b : {&none, &wide}) b->run_forward(), b->run_backward();
+  EXPECT_EQ(values_of(none.out), values_of(wide.out));
+  EXPECT_EQ(values_of(none.dqkv), values_of(wide.dqkv));
+}
 
 TEST(Attention, MatchesOnRandomBatches) {
   const HeadLayout layouts[] = {{1, 1, 16}, {2, 2, 32}, {3, 1, 64}, {6, 2, 16}, {1, 1, 80}, {3, 1, 128}};
@@ -173,13 +200,14 @@ struct CachedCase {
   std::vector<std::int64_t> lengths;  // of the slots' texts, the new token included
   std::int64_t extra_rows;            // after the slots
   HeadLayout layout;
+  std::int64_t window = kNoWindow;
 };
 class AttentionCachedTest : public ::testing::TestWithParam<CachedCase> {};
 
 // Documents of all slots, packed, through plain attention; then all but their last token stored and the last one
 // decoded.
 TEST_P(AttentionCachedTest, IsAttentionOverTheWholeText) {
-  const auto& [lengths, extra_rows, l] = GetParam();
+  const auto& [lengths, extra_rows, l, window] = GetParam();
   Memory memory;
   const auto slots = static_cast<std::int64_t>(lengths.size());
   std::vector<std::int64_t> offsets = {0}, documents;
@@ -189,16 +217,19 @@ TEST_P(AttentionCachedTest, IsAttentionOverTheWholeText) {
     offsets.push_back(offsets.back() + length);
     longest = std::max(longest, length);
   }
-  const std::int64_t n = offsets.back(), rows = slots + extra_rows, capacity = longest + 3;
+  const std::int64_t n = offsets.back(), rows = slots + extra_rows;
+  const std::int64_t capacity = window == kNoWindow ? longest + 3 : window;  // a ring
   const float scale = 0.3f;
   const Tensor qkv = memory.uniform({n, l.qkv_width()}), doc_offsets = memory.integers(offsets);
   const Tensor whole = memory.zeros({n, l.heads * l.head_dim}), lse = memory.zeros({l.heads, n});
-  run_checked(memory, Attention<Tensor>{qkv, doc_offsets, whole, lse, l, scale, longest});
+  Attention<Tensor> op{qkv, doc_offsets, whole, lse, l, scale, longest};
+  op.window = window;
+  run_checked(memory, op);
 
   const Tensor keys = memory.uniform({slots, l.kv_heads, capacity, l.head_dim});
   const Tensor values = memory.uniform({slots, l.kv_heads, capacity, l.head_dim});
   const Values before = values_of(keys);
-  run_checked(memory, CacheStore<Tensor>{qkv, doc_offsets, memory.integers(documents), keys, values, l});
+  run_checked(memory, CacheStore<Tensor>{qkv, doc_offsets, memory.integers(documents), keys, values, l, window});
   // After a text its slot keeps what it held.
   for (std::int64_t s = 0; s < slots; ++s)
     for (std::int64_t t = lengths[static_cast<std::size_t>(s)]; t < capacity; ++t)
@@ -219,14 +250,16 @@ TEST_P(AttentionCachedTest, IsAttentionOverTheWholeText) {
     for (std::int64_t e = 0; e < width; ++e)
       want[static_cast<std::size_t>(s * width + e)] = static_cast<double>(whole.f32()[last * width + e]);
     for (std::int64_t h = 0; h < l.kv_heads; ++h) {
-      const std::int64_t at = ((s * l.kv_heads + h) * capacity + positions[static_cast<std::size_t>(s)]) * l.head_dim;
+      const std::int64_t at =
+          ((s * l.kv_heads + h) * capacity + positions[static_cast<std::size_t>(s)] % capacity) * l.head_dim;
       std::fill_n(keys.f32() + at, l.head_dim, 9.0f);
       std::fill_n(values.f32() + at, l.head_dim, 9.0f);
     }
   }
   const Tensor out = memory.zeros({rows, l.heads * l.head_dim});
   const Tensor partial = memory.zeros({slots, l.heads, key_splits(capacity), l.head_dim + 2});
-  run_checked(memory, AttentionCached<Tensor>{step, memory.integers(positions), keys, values, out, partial, l, scale});
+  run_checked(memory,
+              AttentionCached<Tensor>{step, memory.integers(positions), keys, values, out, partial, l, scale, window});
   expect_close("out", out, want, 2e-5);
 }
 
@@ -234,6 +267,10 @@ INSTANTIATE_TEST_SUITE_P(Shapes, AttentionCachedTest,
                          ::testing::Values(CachedCase{{1}, 0, {1, 1, 2}}, CachedCase{{5, 1, 3}, 2, {4, 2, 10}},
                                            CachedCase{{300, 257}, 0, {6, 2, 64}}, CachedCase{{33}, 7, {8, 1, 96}},
                                            CachedCase{{512}, 0, {2, 2, 128}}));
+INSTANTIATE_TEST_SUITE_P(Rings, AttentionCachedTest,
+                         ::testing::Values(CachedCase{{5, 1, 3}, 2, {4, 2, 10}, 1},
+                                           CachedCase{{5, 1, 3}, 0, {4, 2, 10}, 3},
+                                           CachedCase{{300, 7, 257}, 0, {6, 2, 64}, 100}));
 
 // Several slots may continue one document, and a slot without one is left alone.
 TEST(CacheStoreTest, CopiesADocumentToItsSlots) {

@@ -14,6 +14,27 @@ struct EmbedCase {
 
 class EmbedTest : public ::testing::TestWithParam<EmbedCase> {};
 
+TEST_P(EmbedTest, ScalesRowsBothWays) {
+  const auto [n, vocab, d] = GetParam();
+  Memory memory;
+  const Tensor tokens = memory.integers(random_integers(n, vocab, 3)), weight = memory.uniform({vocab, d});
+  const Tensor y = memory.zeros({n, d}), scaled = memory.zeros({n, d}), dy = memory.uniform({n, d});
+  const Tensor dweight = memory.zeros({vocab, d}), scaled_dweight = memory.zeros({vocab, d});
+  const auto times = [](Values values) {
+    for (double& v : values) v *= 3.5;
+    return values;
+  };
+  run_checked(memory, Embed<Tensor>{tokens, weight, y});
+  run_checked(memory, Embed<Tensor>{tokens, weight, scaled, kNoPadding, 3.5f});
+  expect_close("y", scaled, times(values_of(y)), 1e-6);
+  EmbedGrad<Tensor> grad{tokens, dy, dweight, false};
+  run_checked(memory, grad);
+  grad.dweight = scaled_dweight;
+  grad.scale = 3.5f;
+  run_checked(memory, grad);
+  expect_close("dweight", scaled_dweight, times(values_of(dweight)), 1e-5);
+}
+
 TEST_P(EmbedTest, CopiesRowsAndAddsThemBack) {
   const auto [n, vocab, d] = GetParam();
   const auto at = [d = d](std::int64_t row, std::int64_t column) { return static_cast<std::size_t>(row * d + column); };

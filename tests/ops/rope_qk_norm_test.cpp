@@ -15,13 +15,14 @@ struct Inputs {
   std::vector<std::int64_t> positions;
   Values qkv, q_norm, k_norm, table;  // norms empty: none
   NormOver over;
+  bool one_plus = false;
 };
 
-void normalise(double* x, const Values& weight) {
+void normalise(double* x, const Values& weight, bool one_plus) {
   double squares = 0;
   for (std::size_t j = 0; j < weight.size(); ++j) squares += x[j] * x[j];
   const double rstd = 1 / std::sqrt(squares / static_cast<double>(weight.size()) + kRopeEps);
-  for (std::size_t j = 0; j < weight.size(); ++j) x[j] *= rstd * weight[j];
+  for (std::size_t j = 0; j < weight.size(); ++j) x[j] *= rstd * (one_plus + weight[j]);
 }
 
 Values reference(const Inputs& in) {
@@ -31,13 +32,13 @@ Values reference(const Inputs& in) {
   for (std::size_t i = 0; i < in.positions.size(); ++i) {
     const double* angles = in.table.data() + static_cast<std::size_t>(in.positions[i]) * hd;
     if (in.over == NormOver::projection) {
-      normalise(out.data() + i * width, in.q_norm);
-      normalise(out.data() + i * width + heads * hd, in.k_norm);
+      normalise(out.data() + i * width, in.q_norm, in.one_plus);
+      normalise(out.data() + i * width + heads * hd, in.k_norm, in.one_plus);
     }
     for (std::size_t h = 0; h < static_cast<std::size_t>(in.layout.qk_heads()); ++h) {
       double* x = out.data() + i * width + h * hd;
       const Values& norm = h < heads ? in.q_norm : in.k_norm;
-      if (in.over == NormOver::head && !norm.empty()) normalise(x, norm);
+      if (in.over == NormOver::head && !norm.empty()) normalise(x, norm, in.one_plus);
       for (std::size_t j = 0; j < hd / 2; ++j) {
         const double a = x[j], b = x[j + hd / 2], c = angles[j], s = angles[j + hd / 2];
         x[j] = a * c - b * s;
@@ -55,14 +56,18 @@ struct RopeCase {
 struct Norm {
   bool present;
   NormOver over;
+  bool one_plus;
 };
-constexpr Norm kNorms[] = {{false, NormOver::head}, {true, NormOver::head}, {true, NormOver::projection}};
+constexpr Norm kNorms[] = {{false, NormOver::head, false},
+                           {true, NormOver::head, false},
+                           {true, NormOver::projection, false},
+                           {true, NormOver::head, true}};
 class RopeQkNormTest : public ::testing::TestWithParam<RopeCase> {};
 
 TEST_P(RopeQkNormTest, MatchesTheReferenceAndItsSlopes) {
   const auto& [n, l] = GetParam();
   constexpr std::int64_t kPositions = 40;
-  for (const auto& [norm, over] : kNorms) {
+  for (const auto& [norm, over, one_plus] : kNorms) {
     for (bool accumulate : {false, true}) {
       Memory memory;
       const Tensor absent, qkv = memory.uniform({n, l.qkv_width()}), table = memory.zeros({kPositions, l.head_dim});
@@ -82,10 +87,11 @@ TEST_P(RopeQkNormTest, MatchesTheReferenceAndItsSlopes) {
       const Tensor q_norm = weight(q_width), k_norm = weight(k_width);
       const Tensor raw = norm ? memory.zeros({n, l.qk_heads() * l.head_dim}) : absent;
       const Tensor rstd = norm ? memory.zeros({n, norms}) : absent;
-      Inputs in{l, random_integers(n, kPositions, 8), values_of(qkv), {}, {}, values_of(table), over};
+      Inputs in{l, random_integers(n, kPositions, 8), values_of(qkv), {}, {}, values_of(table), over, one_plus};
       if (norm) in.q_norm = values_of(q_norm), in.k_norm = values_of(k_norm);
       const Tensor positions = memory.integers(in.positions);
-      RopeQkNorm<Tensor> op{qkv, q_norm, k_norm, positions, table, raw, rstd, l, static_cast<float>(kRopeEps), over};
+      RopeQkNorm<Tensor> op{qkv,  q_norm,  k_norm, positions, table, raw, rstd, l, static_cast<float>(kRopeEps),
+                            over, one_plus};
       run_checked(memory, op);
       expect_close("qkv", qkv, reference(in), 5e-6);
       const Values rotated = values_of(qkv);
@@ -103,9 +109,21 @@ TEST_P(RopeQkNormTest, MatchesTheReferenceAndItsSlopes) {
       const Values upstream = values_of(dqkv);
       const Values base_q = norm && accumulate ? values_of(dq_norm) : Values();
       const Values base_k = norm && accumulate ? values_of(dk_norm) : Values();
-      run_checked(memory, RopeQkNormGrad<Tensor>{dqkv, q_norm, k_norm, positions, table, raw, rstd, dq_norm, dk_norm,
-                                                 norm ? memory.zeros({kRowGroups, q_width + k_width}) : absent, l,
-                                                 accumulate, over});
+      run_checked(memory, RopeQkNormGrad<Tensor>{dqkv,
+                                                 q_norm,
+                                                 k_norm,
+                                                 positions,
+                                                 table,
+                                                 raw,
+                                                 rstd,
+                                                 dq_norm,
+                                                 dk_norm,
+                                                 norm ? memory.zeros({kRowGroups, q_width + k_width}) : absent,
+                                                 l,
+                                                 accumulate,
+                                                 over,
+                                                 {},
+                                                 one_plus});
       const auto loss = [&] { return dot(reference(in), upstream); };
       expect_gradient("dqkv", dqkv, in.qkv, loss, 5e-5);
       if (norm) {

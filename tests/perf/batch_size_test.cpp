@@ -264,5 +264,45 @@ TEST(AutoBatch, ARunThatGoesOnTakesItsOwnNumbers) {
   EXPECT_EQ(setting_of(adopt_batch_size(insists, same)), (Setting{4, 1, "block"}));
 }
 
+TEST(Grow, ShowsMoreRowsAndThoseThatFillTheMemory) {
+  const config::Config c = config_of("ping-95m");
+  const Machine machine = machine_named("a100-80");
+  const Growth g = grow(c, machine);
+  ASSERT_EQ(g.rows.size(), 4u);
+  const std::int64_t wanted[] = {128, 192, 256, 384};
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(g.rows[i].setting, (Setting{wanted[i], 1, "none"}));
+  EXPECT_TRUE(g.rows[1].fits);
+  EXPECT_FALSE(g.rows[3].fits);
+  EXPECT_LT(g.rows[1].expected.tokens_per_s, 1.1 * g.rows[0].expected.tokens_per_s);
+  ASSERT_TRUE(g.filling.has_value());
+  const auto share = [&](const Plan& p) {
+    return static_cast<double>(p.needs()) / static_cast<double>(machine.memory);
+  };
+  EXPECT_LE(share(*g.filling), kMostFilled);
+  EXPECT_GE(share(*g.filling), kLeastFilled);
+  const std::int64_t rows = g.filling->setting.batch_size;
+  EXPECT_GT(share(make_plan(with_setting(c, {rows + 1, 1, "none"}), machine)), kMostFilled) << "not the most";
+  EXPECT_DOUBLE_EQ(with_setting(c, g.filling->setting).optim.lr,
+                   c.optim.lr * std::sqrt(static_cast<double>(rows) / 128));
+}
+
+// Rows grow within the user's own limit.
+TEST(Grow, KeepsWithinMemoryLimit) {
+  config::Config c = config_of("gqa-180m");
+  c.memory.limit = "24GiB";
+  const Growth g = grow(c, machine_named("h200"));
+  ASSERT_TRUE(g.filling.has_value());
+  EXPECT_TRUE(g.filling->fits);
+  EXPECT_TRUE(says(why(choose_or_relax(c, machine_named("h200")), machine_named("h200")), {"memory.limit = 24GiB"}));
+}
+
+TEST(Grow, NothingWhereNotEvenARowFits) {
+  Machine machine = machine_named("a100-80");
+  machine.memory = std::int64_t{1} << 30;
+  const Growth g = grow(config_of("llama-1.36b"), machine);
+  EXPECT_FALSE(g.filling.has_value());
+  EXPECT_FALSE(g.rows.at(0).fits);
+}
+
 }  // namespace
 }  // namespace redline::perf

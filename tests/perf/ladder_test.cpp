@@ -42,7 +42,7 @@ TEST(Ladder, EveryRungChangesWhatACardRuns) {
   const KeyValues naive = naive_keys(small_run({}), {64, 4, "none"});
   KeyValues keys = naive;
   int measured = 0;
-  for (const Rung& rung : rungs()) {
+  for (const Rung& rung : rungs(small_run({}))) {
     if (rung.keys.empty()) continue;
     const KeyValues before = keys;
     keys.insert(keys.end(), rung.keys.begin(), rung.keys.end());
@@ -50,7 +50,8 @@ TEST(Ladder, EveryRungChangesWhatACardRuns) {
     EXPECT_NE(was, is) << rung.name;
     // And it changes it where its key says: a precision in the program, not in the batches.
     const std::string& key = rung.keys[0];
-    EXPECT_EQ(was.batches != is.batches, key.starts_with("data.")) << rung.name;
+    EXPECT_EQ(was.batches != is.batches, key.starts_with("data.packing")) << rung.name;
+    EXPECT_EQ(was.loader != is.loader, key.starts_with("data.workers")) << rung.name;
     EXPECT_EQ(was.execution != is.execution, key.starts_with("kernels.graphs")) << rung.name;
     EXPECT_EQ(was.products != is.products, key.starts_with("kernels.tuning")) << rung.name;
     const bool elsewhere =
@@ -58,7 +59,41 @@ TEST(Ladder, EveryRungChangesWhatACardRuns) {
     EXPECT_EQ(was.program != is.program, !elsewhere) << rung.name;
     ++measured;
   }
-  EXPECT_EQ(measured, 16);
+  EXPECT_EQ(measured, 18);
+}
+
+// A model that shares heads climbs from one that does not; another is only shown what sharing would give.
+TEST(Ladder, GroupedQueriesStayWhereTheModelHasThem) {
+  const Bench bench =
+      bench_of(Kind::cuda, [](const config::Config& c) { return c.model.kv_heads == 4 ? 1000.0 : 1100.0; });
+  const Ladder whole = climb(small_run, bench, {});
+  const Trial asked = by_name(whole).at("GQA");
+  EXPECT_EQ(asked.keys, (KeyValues{"model.kv_heads=1"}));
+  EXPECT_NEAR(asked.over_before, 1.1, 1e-9);
+  EXPECT_FALSE(asked.kept);
+  EXPECT_TRUE(says(asked.reason, {"another model"}));
+  for (const std::string& key : whole.full) EXPECT_FALSE(key.starts_with("model.kv_heads")) << key;
+
+  const LoadConfig shared = [](const KeyValues& keys) { return small_run(over({"model.kv_heads=2"}, keys)); };
+  const Ladder grouped = climb(shared, bench, {});
+  EXPECT_EQ(std::ranges::count(grouped.rows[0].keys, "model.kv_heads=4"), 1) << "the naive step shares none";
+  EXPECT_TRUE(by_name(grouped).at("GQA").kept);
+  EXPECT_EQ(std::ranges::count(grouped.full, "model.kv_heads=2"), 1);
+}
+
+TEST(Ladder, RanksHaveRungsForHowTheyShare) {
+  Bench bench = bench_of(Kind::cuda, [](const config::Config& c) { return c.parallel.mode == "ddp" ? 900.0 : 1000.0; });
+  const Trial alone = by_name(climb(small_run, bench, {})).at("DDP");
+  EXPECT_EQ(alone.state, TrialState::no_effect);
+  EXPECT_TRUE(says(alone.reason, {"one rank", "launch", "--gpus"}));
+  bench.ranks = 2;
+  const Ladder ladder = climb(small_run, bench, {});
+  EXPECT_EQ(std::ranges::count(ladder.rows[0].keys, "parallel.mode=fsdp"), 1);
+  auto rows = by_name(ladder);
+  EXPECT_TRUE(rows.at("ZeRO-1").kept);
+  EXPECT_NEAR(rows.at("DDP").over_before, 0.9, 1e-9);
+  EXPECT_FALSE(rows.at("DDP").kept);
+  EXPECT_EQ(std::ranges::count(ladder.full, "parallel.mode=zero1"), 1);
 }
 
 TEST(Ladder, RowsOfLogitsComeInSixteens) {
@@ -131,7 +166,7 @@ TEST(Ladder, ARungStaysOnlyWhereItMakesTheStepNoSlower) {
   EXPECT_NE(std::ranges::find(ladder.full, "kernels.graphs=off"), ladder.full.end());
   EXPECT_EQ(std::ranges::count(ladder.full, "precision.matmul=bf16"), 1);
   EXPECT_EQ(names.front(), "naive");
-  EXPECT_EQ(names.size(), 18u);
+  EXPECT_EQ(names.size(), 20u);
 }
 
 TEST(Ladder, ANaiveStepThatDoesNotFitIsARowAndNoEnd) {

@@ -3,14 +3,17 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/error.h"
 #include "data/from_config.h"
 #include "data/loader.h"
+#include "model/lowering.h"
 #include "perf/machines.h"
 #include "perf/peak.h"
+#include "program/program.h"
 #include "train/tiny_run.h"
 
 namespace redline::perf {
@@ -73,6 +76,39 @@ TEST_P(ProfileOf, CountsTheFlopsOfTheClosedForm) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Accumulate, ProfileOf, ::testing::Values(1, 3));
+
+// As a card has them in bf16: products take bf16, gradients of weights are written as f32, and a product whose operand
+// was made wider is told apart.
+TEST(Profile, TypesOfNodesAreThoseOfTheirElements) {
+  const config::Config c = tiny(1);
+  const model::LoweredModel lowered = model::lower(c.model, model::lowering_options(c, device::Kind::cuda));
+  std::set<std::string> linear, weight_grad;
+  program::ProgramSet wider = lowered.set;
+  for (const program::Node& node : lowered.set.find(model::kFirst).nodes) {
+    const std::string_view op = program::name_of(node.op);
+    if (op == "linear") linear.insert(types_of(node, lowered.set));
+    if (op == "linear_weight_grad") weight_grad.insert(types_of(node, lowered.set));
+    if (op != "linear") continue;
+    EXPECT_EQ(product_type(node, lowered.set), DType::bf16);
+    program::each_operand(node.op, [&](std::string_view, program::ValueId id, Access) {
+      wider.values[static_cast<std::size_t>(id.index)].dtype = DType::f32;
+    });
+    EXPECT_EQ(product_type(node, wider), DType::f32);
+    EXPECT_EQ(types_of(node, wider), "f32>f32");
+  }
+  EXPECT_EQ(linear, (std::set<std::string>{"bf16>bf16"}));
+  EXPECT_EQ(weight_grad, (std::set<std::string>{"bf16>f32"}));
+}
+
+TEST(Profile, OfTheCpuSaysItsTypes) {
+  const Profile p = profile_of(tiny(1), 1);
+  EXPECT_EQ(p.products.size(), 1u);
+  EXPECT_GT(p.products.at("f32"), 0);
+  EXPECT_TRUE(p.upcast.empty()) << "its weights have no narrower copy";
+  const auto linear = std::ranges::find(p.kinds, "linear", &TimedWork::op);
+  ASSERT_NE(linear, p.kinds.end());
+  EXPECT_EQ(linear->types, "f32>f32");
+}
 
 TEST(Profile, ATraceHoldsEveryRunOfANode) {
   const Profile p = profile_of(tiny(1), 2);

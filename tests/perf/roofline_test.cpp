@@ -19,6 +19,7 @@
 
 #include "base/files.h"
 #include "model/engine.h"
+#include "model/state_files.h"
 #include "perf/machines.h"
 #include "perf/plan.h"
 #include "program/builder.h"
@@ -147,7 +148,17 @@ TEST(Plan, AnEngineAllocatesWhatIsPlanned) {
     model::Engine engine(c.model, model::lowering_options(c, device.kind()), device);
     const Plan p = make_plan(c, cpu_machine());
     EXPECT_EQ(p.memory.arena, engine.executor().arena_bytes()) << fmt::format("{}", fmt::join(overrides, " "));
-    EXPECT_EQ(p.memory.total(), device.allocated_bytes()) << fmt::format("{}", fmt::join(overrides, " "));
+    const std::int64_t results = engine.programs().memory.host.total;
+    EXPECT_EQ(p.memory.host_arena, 0);
+    EXPECT_EQ(p.memory.total() + results, device.allocated_bytes()) << fmt::format("{}", fmt::join(overrides, " "));
+    for (const auto memory : {program::Memory::device, program::Memory::host}) {  // with the copy for saves
+      model::LoweredModel lowered = model::lower(c.model, model::lowering_options(c, device.kind()));
+      model::add_snapshot(lowered, memory);
+      device::CpuDevice own(1);
+      model::Engine saving(c.model, model::lowering_options(c, own.kind()), std::move(lowered), own);
+      EXPECT_EQ(p.memory.arena, saving.executor().arena_bytes());
+      EXPECT_EQ(p.memory.total() + results + p.snapshot, own.allocated_bytes());
+    }
   }
 }
 
@@ -177,10 +188,14 @@ std::vector<MeasuredRun> measured_runs() {
       const std::string model = row.at("model"), recompute = row.value("recompute", "none");
       const std::int64_t batch_size = row.at("batch_size"), accumulate = row.value("accumulate", 1);
       const std::string precision = row.value("precision", "bf16");
-      const config::Config c = config_of(
-          model, {fmt::format("train.batch_size={}", batch_size), fmt::format("train.accumulate={}", accumulate),
-                  fmt::format("train.seq_len={}", row.at("seq_len").get<int>()), "model.dropout=0", "optim.name=adamw",
-                  fmt::format("precision.matmul={}", precision), fmt::format("train.recompute={}", recompute)});
+      std::vector<std::string> keys = row.value("keys", std::vector<std::string>());  // beside its preset's
+      for (std::string key :
+           {fmt::format("train.batch_size={}", batch_size), fmt::format("train.accumulate={}", accumulate),
+            fmt::format("train.seq_len={}", row.at("seq_len").get<int>()), std::string("model.dropout=0"),
+            std::string("optim.name=adamw"), fmt::format("precision.matmul={}", precision),
+            fmt::format("train.recompute={}", recompute)})
+        keys.push_back(std::move(key));
+      const config::Config c = config_of(model, keys);
       MeasuredRun run;
       run.file = path.filename().string();
       run.name =

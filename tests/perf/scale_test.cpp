@@ -8,13 +8,18 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
+#include <memory>
 
 #include "base/files.h"
+#include "io/json.h"
 #include "model/lowering.h"
 #include "perf/machines.h"
+#include "program/program.h"
 #include "testing/paths.h"
 #include "testing/says.h"
+#include "train/memory_advice.h"
+#include "train/on_ranks.h"
+#include "train/tiny_run.h"
 
 namespace redline::perf {
 namespace {
@@ -23,11 +28,11 @@ using testing::says;
 
 Fabric ndr(const char* name = "h200") { return fabric_of(card_called(name), network_called("ndr"), 8, 8); }
 
-struct Sent {
+struct SentBytes {
   double gradients = 0, weights = 0, seconds = 0;
 };
-Sent sent(const RankStep& times) {
-  Sent s;
+SentBytes sent(const RankStep& times) {
+  SentBytes s;
   for (const CollectiveUse& u : times.collectives) {
     if (u.of == "gradients") s.gradients += u.bytes;
     if (u.of.starts_with("weights")) s.weights += u.bytes;
@@ -36,52 +41,38 @@ Sent sent(const RankStep& times) {
   return s;
 }
 
-TEST(Scale, BlocksAreTheWholeStepAndHoldEveryParameterOnce) {
-  for (const char* preset : {"gqa-180m", "llama-1.36b", "olmo2-1.5b"}) {  // the first is tied
-    const config::Config c = config_of(preset, {"train.accumulate=3", "train.recompute=mlp"});
-    const StepWork work = step_work(c, machine_named("h200"));
-    EXPECT_NEAR(work.compute() / make_plan(c, machine_named("h200")).expected.step_seconds, 1, 1e-9) << preset;
-    EXPECT_EQ(work.blocks.size(), static_cast<std::size_t>(c.model.layers) + 2) << preset;
-    const model::LoweredModel lowered = model::lower(c.model, model::lowering_options(c, device::Kind::cuda));
-    std::int64_t gradients = 0, reads = 0;
-    for (const Block& b : work.blocks) {
-      gradients += b.gradients;
-      reads += b.first_reads;
-      EXPECT_GT(b.forward, 0) << preset << ", " << b.name;
-      EXPECT_GT(b.reads, 0) << preset << ", " << b.name;
-    }
-    EXPECT_EQ(gradients, model::parameter_count(lowered.table)) << preset;
-    EXPECT_EQ(reads, model::parameter_count(lowered.table)) << preset;
-  }
-}
+Spread spread(Mode mode, int ranks, const Fabric& fabric = ndr()) { return {mode, ranks, fabric}; }
 
+// The step of a rank is what its programs send, whatever perf makes of it.
 TEST(Scale, EveryModeSendsItsBytes) {
-  const config::Config c = config_of("llama-1.36b", {"train.accumulate=2"});
-  const StepWork work = step_work(c, machine_named("h200"));
-  double n = 0, again = 0;
-  for (const Block& b : work.blocks) n += static_cast<double>(b.gradients);
-  for (std::size_t i = 0; i + 1 < work.blocks.size(); ++i) again += static_cast<double>(work.blocks[i].backward_reads);
-  const Sent ddp = sent(simulate(work, Mode::ddp, 16, ndr())), zero1 = sent(simulate(work, Mode::zero1, 16, ndr())),
-             fsdp = sent(simulate(work, Mode::fsdp, 16, ndr()));
+  const config::Config c = config_of("llama-1.36b", {"train.accumulate=3"});
+  const Machine h200 = machine_named("h200");
+  const auto of = [&](const config::Config& config, Mode mode) {
+    return sent(StepWalk(config, h200, spread(mode, 16)).times());
+  };
+  const StepWalk alone(c, h200);
+  const auto n = static_cast<double>(alone.lowered().layout.total);
+  const SentBytes ddp = of(c, Mode::ddp), zero1 = of(c, Mode::zero1), fsdp = of(c, Mode::fsdp);
   EXPECT_DOUBLE_EQ(ddp.gradients, 4 * n);
   EXPECT_DOUBLE_EQ(ddp.weights, 0);
   EXPECT_DOUBLE_EQ(zero1.gradients, 4 * n);
   EXPECT_DOUBLE_EQ(zero1.weights, 2 * n) << "once a step";
-  EXPECT_DOUBLE_EQ(fsdp.gradients, 2 * 4 * n) << "each micro-step";
-  EXPECT_DOUBLE_EQ(fsdp.weights, 2 * 2 * (n + again)) << "each micro-step, there and back";
-  const config::Config half = config_of("llama-1.36b", {"train.accumulate=2", "parallel.wire=bf16"});
-  EXPECT_DOUBLE_EQ(sent(simulate(step_work(half, machine_named("h200")), Mode::ddp, 16, ndr())).gradients, 2 * n);
+  EXPECT_NEAR(fsdp.gradients / (3 * 4 * n), 1, 1e-6) << "each micro-step";
+  EXPECT_NEAR(fsdp.weights / (3 * 2 * 2 * n), 1, 0.06) << "each micro-step, there and back, but for the small ones";
+  EXPECT_DOUBLE_EQ(of(config_of("llama-1.36b", {"train.accumulate=3", "parallel.wire=bf16"}), Mode::ddp).gradients,
+                   2 * n);
 }
 
+// Whatever the network: no longer than one after the other, no shorter than the longer of both.
 TEST(Scale, CommunicationHidesUnderComputeAndNothingElse) {
-  const StepWork work = step_work(config_of("llama-1.36b", {"train.accumulate=1"}), machine_named("h200"));
+  const config::Config c = config_of("llama-1.36b", {"train.accumulate=1"});
   for (const Mode mode : kModes) {
     double before = 0;
     for (const double slower : {1e-6, 0.1, 1.0, 10.0, 100.0}) {
       Fabric f = ndr();
       f.inside.bus_bandwidth /= slower;
       f.between.bus_bandwidth /= slower;
-      const RankStep t = simulate(work, mode, 64, f);
+      const RankStep t = StepWalk(c, machine_named("h200"), spread(mode, 64, f)).times();
       const double seconds = sent(t).seconds, parts = t.compute + t.exposed;
       EXPECT_GE(parts, std::max(t.compute, seconds)) << name_of(mode) << ", " << slower;
       EXPECT_LE(parts, t.compute + seconds + 1e-9) << name_of(mode) << ", " << slower;
@@ -93,35 +84,102 @@ TEST(Scale, CommunicationHidesUnderComputeAndNothingElse) {
     }
     Fabric own = ndr();  // processors that move the bytes themselves
     own.beside_compute = false;
-    const RankStep t = simulate(work, mode, 64, own);
+    const RankStep t = StepWalk(c, machine_named("h200"), spread(mode, 64, own)).times();
     EXPECT_NEAR(t.exposed / sent(t).seconds, 1, 1e-9) << name_of(mode);
+  }
+}
+
+// A clock does one thing at a time, nothing starts before the node that starts it, and the bars of a trace are those of
+// the step.
+TEST(Scale, TheTimelineIsTheStep) {
+  const config::Config c = config_of("gqa-180m", {"train.batch_size=8", "train.accumulate=7"});
+  for (const Mode mode : kModes) {
+    const StepWalk step(c, machine_named("h200"), spread(mode, 16));
+    double seconds = 0;
+    std::int64_t micro_steps = 0;
+    for (const StepWalk::Run& run : step.runs()) {
+      std::array<double, kClocks.size()> ends{};
+      for (const ClockSpan& span : run.timeline.spans) {
+        double& end = ends[static_cast<std::size_t>(span.clock)];
+        EXPECT_GE(span.begin, end) << span.node->full_name();
+        EXPECT_GE(span.end, span.begin) << span.node->full_name();
+        end = span.end;
+      }
+      EXPECT_DOUBLE_EQ(ends[0], run.timeline.end) << run.program << ": every program waits for what it started";
+      EXPECT_LE(ends[static_cast<std::size_t>(Clock::network)], run.timeline.end);
+      seconds += static_cast<double>(run.times) * run.timeline.end;
+      if (run.program != model::kUpdate) micro_steps += run.times;
+    }
+    EXPECT_EQ(micro_steps, 7);
+    const RankStep times = step.times();
+    EXPECT_NEAR(seconds / (times.total() - times.stragglers), 1, 1e-9) << name_of(mode);
+
+    const io::Json trace = io::parse_json(chrome_trace(step, "a step"), "trace");
+    double last = 0;
+    for (const io::Json& event : trace.at("traceEvents"))
+      if (event.at("ph") == "X") last = std::max(last, event.at("ts").get<double>() + event.at("dur").get<double>());
+    EXPECT_NEAR(last / (1e6 * seconds), 1, 1e-9) << name_of(mode);
+  }
+}
+
+// Weights that are needed first are gathered first: nothing waits for what stands behind it.
+TEST(Scale, Zero1GathersInTheOrderOfUse) {
+  const StepWalk step(config_of("llama-1.36b", {"train.accumulate=1"}), machine_named("h200"),
+                      spread(Mode::zero1, 1024));
+  std::vector<std::int32_t> started, waited;
+  for (const program::Node& node : step.lowered().set.find(model::kFirst).nodes)
+    if (std::holds_alternative<dist::GatherShards<program::ValueId>>(node.op))
+      (node.when == program::When::start ? started : waited).push_back(node.pair);
+  EXPECT_GT(started.size(), 18u);
+  EXPECT_EQ(started, waited);
+  for (const CollectiveUse& u : step.times().collectives)
+    if (u.of == "weights") {
+      EXPECT_LT(u.exposed, 0.3 * u.seconds);
+    }
+}
+
+// The memory of a plan is the arena of the programs that the rank with the most of them runs.
+TEST(Scale, ARanksMemoryIsItsArena) {
+  for (const char* optimizer : {"adamw", "muon"}) {
+    const config::Config c = config_of("gqa-180m", {fmt::format("optim.name={}", optimizer)});
+    for (const Mode mode : kModes)
+      for (const int ranks : {2, 6}) {
+        const Plan p = make_plan(c, machine_named("h200"), spread(mode, ranks));
+        const std::string name = fmt::format("{}, {} on {}", optimizer, name_of(mode), ranks);
+        std::int64_t most = 0;
+        for (int rank = 0; rank < ranks; ++rank)
+          most = std::max(most, train::memory_needed(c, device::Kind::cuda, {rank, ranks, mode}));
+        EXPECT_EQ(p.memory.arena, most) << name;
+        const std::int64_t beside = p.memory.total() - p.memory.context - p.memory.arena;
+        EXPECT_EQ(beside, (768 << 20) + (8 << 20)) << name << ": the library's, and the ring of uploads";
+      }
   }
 }
 
 TEST(Scale, OneRankIsThePlanOfOne) {
   const config::Config c = config_of("gqa-180m");
-  const StepWork work = step_work(c, machine_named("h200"));
+  const Plan p = make_plan(c, machine_named("h200"));
   for (const Mode mode : kModes) {
-    const RankStep t = simulate(work, mode, 1, ndr());
-    EXPECT_TRUE(t.collectives.empty());
-    EXPECT_NEAR(t.total() / work.compute(), 1, 1e-12);
-    const Plan p = make_plan(c, machine_named("h200"));
-    EXPECT_EQ(memory_on_rank(p, work, mode, 1).total(), p.memory.total());
+    const Plan one = make_plan(c, machine_named("h200"), spread(mode, 1));
+    EXPECT_TRUE(one.times.collectives.empty());
+    EXPECT_EQ(one.expected.step_seconds, p.expected.step_seconds);
+    EXPECT_EQ(one.memory.total(), p.memory.total());
   }
-  EXPECT_EQ(straggler_share(1), 0);
+  EXPECT_EQ(expected_slowest(1), 0);
   EXPECT_NEAR(expected_slowest(2), 0.5641896, 1e-6);  // one over the root of pi
   EXPECT_NEAR(expected_slowest(1024), 3.24824, 1e-4);
 }
 
 TEST(Scale, ModesShareOutWhatTheySay) {
   const config::Config c = config_of("llama-1.36b");
-  const Plan p = make_plan(c, machine_named("h200"));
-  const StepWork work = step_work(c, machine_named("h200"));
-  const RankMemory ddp = memory_on_rank(p, work, Mode::ddp, 64), zero1 = memory_on_rank(p, work, Mode::zero1, 64),
-                   fsdp = memory_on_rank(p, work, Mode::fsdp, 64);
+  const auto memory = [&](Mode mode, int ranks) {
+    return make_plan(c, machine_named("h200"), spread(mode, ranks)).memory;
+  };
+  const MemoryKinds one = memory(Mode::ddp, 1), ddp = memory(Mode::ddp, 64), zero1 = memory(Mode::zero1, 64),
+                    fsdp = memory(Mode::fsdp, 64);
   const auto part = [](std::int64_t a, std::int64_t b) { return static_cast<double>(a) / static_cast<double>(b); };
-  EXPECT_EQ(ddp.masters, p.memory.masters);
-  EXPECT_EQ(ddp.moments, p.memory.moments);
+  EXPECT_EQ(ddp.masters, one.masters);
+  EXPECT_EQ(ddp.moments, one.moments);
   EXPECT_NEAR(64 * part(zero1.masters, ddp.masters), 1, 1e-3);
   EXPECT_NEAR(64 * part(zero1.moments, ddp.moments), 1, 1e-3);
   EXPECT_EQ(zero1.working_copies, ddp.working_copies);
@@ -129,6 +187,7 @@ TEST(Scale, ModesShareOutWhatTheySay) {
   EXPECT_NEAR(64 * part(fsdp.gradients, ddp.gradients), 1, 1e-3);
   EXPECT_NEAR(64 * part(fsdp.working_copies, ddp.working_copies), 1, 1e-3);
   EXPECT_GT(fsdp.gathered, 0);
+  EXPECT_EQ(zero1.gathered, 0);
   EXPECT_LT(fsdp.total(), zero1.total());
   EXPECT_LT(zero1.total(), ddp.total());
 }
@@ -161,10 +220,23 @@ TEST(Scale, TakesTheFastestModeThatFits) {
   EXPECT_TRUE(says(why(forced), {"ddp does not fit"}));
 }
 
+TEST(Scale, RowsThatWereAskedForStay) {
+  const auto settings = [](const std::vector<std::string>& asked) {
+    std::vector<Setting> all;
+    for (const RankPlan& p : plan_ranks(config_of("gqa-180m", asked), machine_named("h200"), ndr(), 8).modes)
+      all.push_back(p.setting);
+    return all;
+  };
+  for (const Setting& s : settings({"train.batch_size=16", "train.accumulate=6"}))
+    EXPECT_EQ(s, (Setting{16, 6, "none"}));
+  for (const Setting& s : settings({"train.batch_size=auto"})) EXPECT_GT(s.batch_size, 16) << "they are open";
+}
+
 RankMachine h200s(int per_node, std::int64_t available) {
   const Card& card = *find_card("NVIDIA H200");
-  return {device::Kind::cuda, available,
-          RankMachine::Known{machine_of(card), fabric_of(card, network_called(kNoNetwork), per_node, per_node)}};
+  RankMachine m{machine_of(card), fabric_of(card, network_called(kNoNetwork), per_node, per_node)};
+  m.machine.memory = available;
+  return m;
 }
 
 // What is advised for several ranks fits there, and where nothing fits there is no choice.
@@ -203,22 +275,82 @@ TEST(Scale, AdviceForRanksFits) {
   EXPECT_TRUE(plan(tiny.enough_with, tiny.enough_gpus, 6).choice().fits) << why(tiny);
 }
 
-// A run in fp8 on several ranks has ddp alone.
-TEST(Scale, Fp8HasTheModeThatARunTakes) {
+// A mode that a run refuses is neither planned nor chosen.
+TEST(Scale, PlansTheModesThatARunTakes) {
   const config::Config c = config_of("gqa-180m", {"precision.matmul=fp8"});
-  EXPECT_EQ(modes_for(c, 8), std::vector<Mode>{Mode::ddp});
-  EXPECT_EQ(modes_for(c, 1).size(), kModes.size());
   const Card& card = card_called("h200");
-  const ScalePlan s = plan_ranks(c, machine_of(card), fabric_of(card, network_called("ndr"), 8, 8), 8);
-  ASSERT_EQ(s.modes.size(), 1u);
-  EXPECT_EQ(s.choice().mode, Mode::ddp);
+  const Fabric fabric = fabric_of(card, network_called("ndr"), 8, 8);
+  const ScalePlan s = plan_ranks(c, machine_of(card), fabric, 8);
+  std::vector<Mode> planned;
+  for (const RankPlan& p : s.modes) planned.push_back(p.mode);
+  EXPECT_EQ(planned, train::modes_for(c, 8));
   EXPECT_TRUE(says(why(s), {"fp8"}));
+  EXPECT_EQ(plan_ranks(c, machine_of(card), fabric, 1).modes.size(), kModes.size());
+  const config::Config ramp = config_of("gqa-180m", {"train.accumulate_from=1", "train.accumulate_ramp_steps=10",
+                                                     "train.batch_size=8", "train.accumulate=4"});
+  EXPECT_EQ(plan_ranks(ramp, machine_of(card), fabric, 8).choice().mode, Mode::fsdp);
+  const ModeChoice chosen = choose_mode(ramp, h200s(8, std::int64_t{1} << 40), 8);
+  EXPECT_EQ(chosen.mode, Mode::fsdp);
+  EXPECT_TRUE(says(chosen.why, {"train.accumulate_from"}));
+}
+
+// Deep models on many cards, and those that nothing holds: a bisection plans a few of hundreds of settings.
+TEST(Scale, FewSettingsArePlanned) {
+  std::size_t planned = 0;
+  SearchOptions options;
+  options.progress = [&](const std::string&, std::size_t number, std::size_t) { planned = std::max(planned, number); };
+  const config::Config c = config_of("quick", {"train.batch_size=720720", "train.seq_len=64"});  // 240 divisors
+  const Choice choice = choose(c, machine_named("h200"), options);
+  EXPECT_GT(choice.considered, 300u);
+  EXPECT_LT(planned, 50u);
+  ASSERT_FALSE(choice.best.empty());
+  // What the bisection takes for granted: more rows need more memory and are no slower.
+  const Setting& best = choice.best[0].setting;
+  for (const std::int64_t fewer : {2, 3}) {
+    const Plan p = make_plan(with_setting(c, {best.batch_size / fewer, best.accumulate * fewer, best.recompute}),
+                             machine_named("h200"));
+    EXPECT_LT(p.memory.total(), choice.best[0].memory.total());
+    EXPECT_LE(p.expected.tokens_per_s, choice.best[0].expected.tokens_per_s);
+  }
+}
+
+class SmallDevice final : public device::CpuDevice {
+ public:
+  explicit SmallDevice(std::int64_t bytes) : CpuDevice(1), bytes_(bytes) {}
+  std::int64_t available_bytes() const override { return bytes_; }
+
+ private:
+  std::int64_t bytes_;
+};
+
+// Where one rank alone holds nothing, its share may.
+TEST(AutoBatchOnRanks, LooksAtARanksShare) {
+  const std::vector<std::string> keys = {"model.hidden=256",   "model.ffn=1024",        "model.vocab=32768",
+                                         "train.accumulate=4", "train.batch_size=auto", "optim.name=adamw"};
+  const config::Config c = testing::tiny_run(keys);
+  const std::int64_t alone = least_plan(c, cpu_machine()).needs();
+  const std::int64_t shared = least_plan(c, cpu_machine(), {.mode = Mode::fsdp, .ranks = 4}).needs();
+  ASSERT_LT(shared, alone);
+  SmallDevice device(alone - 1);
+  EXPECT_TRUE(says(testing::error_of([&] { find_batch_size(c, device, {.measure = false}); }), {"nothing fits"}));
+  const AutoBatch found = find_batch_size_on_ranks(c, device, 4, 1);
+  EXPECT_EQ(setting_of(found.config).rows(), setting_of(c).rows());
+  EXPECT_FALSE(found.config.train.automatic_batch_size);
+  EXPECT_EQ(found.tried[0].state, TrialState::planned);
+
+  SmallDevice tiny(4 * shared - 4);  // which four ranks of a machine share
+  EXPECT_TRUE(says(testing::error_of([&] { find_batch_size_on_ranks(c, tiny, 4, 4); }),
+                   {"train.batch_size", "parallel.mode = \"fsdp\"", "more ranks"}));
 }
 
 TEST(RankMode, WithoutAPlanItIsZero1WhereThatFits) {
   const config::Config quick = config_of("quick");
-  EXPECT_EQ(choose_mode(quick, {device::Kind::cpu, std::int64_t{1} << 40, {}}, 2).mode, dist::Mode::zero1);
-  EXPECT_EQ(choose_mode(quick, {device::Kind::cpu, 1, {}}, 2).mode, dist::Mode::fsdp) << "nothing fits";
+  RankMachine cpus;
+  cpus.machine.kind = device::Kind::cpu;
+  cpus.machine.memory = std::int64_t{1} << 40;
+  EXPECT_EQ(choose_mode(quick, cpus, 2).mode, dist::Mode::zero1);
+  cpus.machine.memory = 1;
+  EXPECT_EQ(choose_mode(quick, cpus, 2).mode, dist::Mode::fsdp) << "nothing fits";
 }
 
 TEST(RankMode, ThePlanSaysWhichOfThoseThatFitIsFastest) {
@@ -236,8 +368,8 @@ TEST(RankMode, ThePlanSaysWhichOfThoseThatFitIsFastest) {
   EXPECT_EQ(choose_mode(c, h200s(8, high), 8).mode, dist::Mode::fsdp);
 }
 
-// Runs on several numbers of GPUs that others published: what perf/scale is fitted on and held against. Rows of one
-// table that differ in more than the number of GPUs (micro-batches, recompute, offloading) are not here.
+// Runs on several numbers of GPUs that others published: what plans for ranks are fitted on and held against. Rows of
+// one table that differ in more than the number of GPUs (micro-batches, recompute, offloading) are not here.
 struct PublishedRun {
   const char *source, *model;  // the model is one of published_model()
   const char *card, *network;
@@ -341,55 +473,46 @@ std::vector<std::string> published_model(std::string_view model) {
   return {};
 }
 
-StepWork work_of(const PublishedRun& run, int accumulate) {
-  std::vector<std::string> overrides = published_model(run.model);
-  EXPECT_FALSE(overrides.empty()) << run.model;
-  overrides.push_back(fmt::format("train.batch_size={}", run.rows));
-  overrides.push_back(fmt::format("train.seq_len={}", run.seq_len));
-  overrides.push_back(fmt::format("train.accumulate={}", accumulate));
-  const config::Config c = config_of("llama-1.36b", overrides);
-  StepWork work = step_work(c, machine_named(run.card));
-  work.gradient_bytes = run.gradient_bytes;
-  return work;
-}
-
-StepWork slowed(StepWork work, double factor) {
-  for (Block& b : work.blocks) {
-    b.forward *= factor;
-    b.backward *= factor;
-    b.backward_adding *= factor;
-  }
-  work.update *= factor;
-  return work;
-}
-
 // A run as it is predicted on many GPUs, its speed on few given: kernels are as fast as they must be there.
 class Predicted {
  public:
   explicit Predicted(const PublishedRun& run)
       : run_(run),
-        few_(work_of(run, run.few_accumulate)),
-        many_(work_of(run, run.many_accumulate)),
-        fabric_(fabric_of(card_called(run.card), network_called(run.network), 8, 8)) {}
+        few_(walk_of(run, run.few, run.few_accumulate)),
+        many_(walk_of(run, run.many, run.many_accumulate)) {}
 
   double efficiency(double straggler) const {
-    const auto rate = [&](const StepWork& work, int ranks, double factor) {
-      return work.tokens / simulate(slowed(work, factor), run_.mode, ranks, fabric_, straggler).total();
+    const auto rate = [&](const StepWalk& step, int ranks, int accumulate, double slower) {
+      const RankStep t = step.times(slower);
+      const double seconds = (t.compute + t.exposed) * (1 + straggler * expected_slowest(ranks));
+      return run_.rows * run_.seq_len * accumulate / seconds;
     };
     double low = 0.05, high = 20;
-    for (int i = 0; i < 40; ++i) {
+    for (int i = 0; i < 25; ++i) {
       const double middle = std::sqrt(low * high);
-      (rate(few_, run_.few, middle) > run_.few_rate ? low : high) = middle;
+      (rate(*few_, run_.few, run_.few_accumulate, middle) > run_.few_rate ? low : high) = middle;
     }
-    return rate(many_, run_.many, low) / run_.few_rate;
+    return rate(*many_, run_.many, run_.many_accumulate, low) / run_.few_rate;
   }
   double error(double straggler) const { return 100 * (efficiency(straggler) - run_.measured()); }  // points
   const PublishedRun& run() const { return run_; }
 
  private:
+  static std::unique_ptr<StepWalk> walk_of(const PublishedRun& run, int ranks, int accumulate) {
+    std::vector<std::string> overrides = published_model(run.model);
+    EXPECT_FALSE(overrides.empty()) << run.model;
+    overrides.push_back(fmt::format("train.batch_size={}", run.rows));
+    overrides.push_back(fmt::format("train.seq_len={}", run.seq_len));
+    overrides.push_back(fmt::format("train.accumulate={}", accumulate));
+    overrides.push_back(fmt::format("parallel.wire={}", run.gradient_bytes == 2 ? "bf16" : "fp32"));
+    overrides.emplace_back("optim.name=adamw");
+    const Fabric fabric = fabric_of(card_called(run.card), network_called(run.network), 8, 8);
+    return std::make_unique<StepWalk>(config_of("llama-1.36b", overrides), machine_named(run.card),
+                                      Spread{run.mode, ranks, fabric});
+  }
+
   PublishedRun run_;
-  StepWork few_, many_;
-  Fabric fabric_;
+  std::unique_ptr<StepWalk> few_, many_;
 };
 
 const std::vector<Predicted>& predictions() {

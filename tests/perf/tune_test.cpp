@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 
 #include "base/error.h"
@@ -87,6 +88,24 @@ TEST(Tune, OtherRowsAndFp8OnlyWhereTheyAreAllowed) {
   EXPECT_EQ(tuned.best.precision.matmul, "fp8");
   EXPECT_EQ(setting_of(tuned.best).rows(), 32);
   EXPECT_GT(tuned.best.optim.lr, tuned.start.optim.lr);
+}
+
+// The best so far is doubled: the start, where nothing beats it, and not the setting that came second by the plan.
+TEST(Tune, TwiceTheRowsOfTheBestSoFar) {
+  for (const bool start_is_best : {true, false}) {
+    std::vector<Setting> larger;
+    const Bench bench = card_bench([&](const config::Config& c) {
+      const Setting s = setting_of(c);
+      if (s.rows() == 32 && std::ranges::find(larger, s) == larger.end()) larger.push_back(s);
+      return s.batch_size == 4 && !start_is_best ? 2000.0 : s.batch_size == 8 ? 1000.0 : 900.0;
+    });
+    TuneOptions options;
+    options.allow_batch = true;
+    tune(sixteen_rows, bench, options);
+    const std::vector<Setting> wanted = start_is_best ? std::vector<Setting>{{8, 4, "none"}, {16, 2, "none"}}
+                                                      : std::vector<Setting>{{4, 8, "none"}, {8, 4, "none"}};
+    EXPECT_EQ(larger, wanted);
+  }
 }
 
 TEST(Tune, AStartThatCannotRunIsAnError) {

@@ -1,5 +1,5 @@
 // A program whose state lies in the host's memory: it comes to the device beside other nodes, is updated, and goes
-// back.
+// back; and a copy that is under way from one program to another.
 #pragma once
 
 #include <vector>
@@ -48,6 +48,50 @@ struct Streamed {
     std::vector<float> out(static_cast<std::size_t>(size));
     executor->read(state, out);
     return out;
+  }
+};
+
+// A copy of state that is under way while another program runs, and a change of the state's end that waits for it.
+struct Kept {
+  static constexpr std::int64_t kElements = 16 << 20, kChanged = 1000;
+  ProgramSet set;
+  ValueId state, copy, end, change;
+
+  explicit Kept(Memory memory) {
+    Writer w(set);
+    state = w.declare("state", {kElements}, DType::f32, Role::moment);
+    end = w.view(state, "end", {kChanged}, 4 * (kElements - kChanged));
+    change = w.declare("change", {kChanged}, DType::f32, Role::input);
+    copy = w.declare("copy", {kElements}, DType::f32, Role::snapshot, memory);
+    w.begin("copy", {});
+    w.start(ops::Copy<ValueId>{state, copy}, Phase::update, "copy");
+    w.program().nodes.back().lane = Lane::to_host;
+    w.program().across = true;
+    Program kept{.name = "kept", .nodes = {w.program().nodes.back().wait()}, .across = true};
+    w.end();
+    set.programs.push_back(std::move(kept));
+    w.begin("change", {});
+    w.append(ops::Add<ValueId>{change, change, end}, Phase::update, "change");
+    w.end();
+    plan_memory(set);
+  }
+
+  // The ends of the copy and of the state after each of some rounds, of which each has twice the number before it.
+  std::vector<float> rounds(int count, device::Device& device, const ExecutorOptions& options = {}) const {
+    const auto executor = make_executor(set, device, options);
+    std::vector<float> seen, all(kElements);
+    for (int i = 1; i <= count; ++i) {
+      executor->write(change, std::vector<float>(kChanged, static_cast<float>(i)));
+      executor->run("copy");
+      executor->run("kept");
+      executor->run("change");
+      executor->wait("copy");
+      executor->read(copy, all);
+      seen.push_back(all.back());
+      executor->read(state, all);
+      seen.push_back(all.back());
+    }
+    return seen;
   }
 };
 

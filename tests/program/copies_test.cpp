@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "testing/check_plan.h"
+#include "testing/memory.h"
 #include "testing/says.h"
 
 namespace redline::program {
@@ -39,6 +40,28 @@ TEST(Copies, LanesFollowTheDirection) {
   EXPECT_EQ(lanes, (std::vector{Lane::to_device, Lane::to_device, Lane::to_host, Lane::to_host}));
 }
 
+TEST(Copies, OneThatIsUnderWayFromProgramToProgramIsOfTheMoment) {
+  device::CpuDevice device(2);
+  for (const Memory memory : {Memory::host, Memory::device})
+    EXPECT_EQ(Kept(memory).rounds(3, device), (std::vector<float>{0, 2, 2, 4, 4, 6}));
+}
+
+TEST(Copies, TheMemoryOfSnapshotsStandsBehindTheRestAndIsTouched) {
+  const Kept kept(Memory::host);
+  EXPECT_EQ(check_plan(kept.set), std::vector<std::string>{});
+  EXPECT_EQ(kept.set.memory.host.total, 0);
+  EXPECT_EQ(kept.set.memory.host.snapshot, 4 * Kept::kElements);
+  EXPECT_EQ(Kept(Memory::device).set.memory.device.total, kept.set.memory.device.total);
+  device::CpuDevice device(1);
+  const std::int64_t before = testing::status_bytes("VmRSS:");
+  const auto executor = make_executor(kept.set, device);
+  EXPECT_EQ(executor->arena_bytes(), kept.set.memory.device.total);
+  EXPECT_EQ(device.allocated_bytes(), kept.set.memory.device.total + 4 * Kept::kElements);
+  if (before > 0) {
+    EXPECT_GE(testing::status_bytes("VmRSS:") - before, 4 * Kept::kElements * 9 / 10);
+  }
+}
+
 TEST(Copies, AViewLiesWhereItsOwnerDoes) {
   ProgramSet set;
   Writer w(set);
@@ -54,9 +77,10 @@ TEST(Copies, ANodeThatComputesWithTheHostsMemoryIsAFault) {
   w.begin("step", {});
   w.append(ops::Add<ValueId>{far, far, out}, Phase::update, "sum");
   set.at(far).memory = Memory::host;
-  EXPECT_THROW(w.append(ops::Add<ValueId>{far, far, out}, Phase::update, "sum"), MachineError);
   w.end();
   plan_memory(set);
+  device::CpuDevice device(1);
+  EXPECT_THROW(make_executor(set, device), MachineError);
   const std::vector<std::string> faults = check_plan(set);
   ASSERT_EQ(faults.size(), 2u);
   EXPECT_TRUE(testing::says(faults[0], {"sum", "far", "host"})) << faults[0];

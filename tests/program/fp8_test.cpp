@@ -186,8 +186,8 @@ TEST(Fp8Pass, ScalesOfNormsFollowFromTheirWeightsAndOthersAreRecorded) {
     EXPECT_EQ(mlp.linears.bounds.contains(cast.to.scale), of_norm) << node.full_name();
   });
   EXPECT_EQ(bounded, 3u);
-  for (const auto& [scale, weight] : mlp.linears.bounds)
-    EXPECT_TRUE(mlp.set.at(weight).name.starts_with("norm")) << mlp.set.at(weight).name;
+  for (const auto& [scale, norm] : mlp.linears.bounds)
+    EXPECT_TRUE(mlp.set.at(norm.weight).name.starts_with("norm")) << mlp.set.at(norm.weight).name;
 }
 
 TEST(Fp8Pass, ForwardSumsAreFastAndThoseOfGradientsKeepAllBits) {

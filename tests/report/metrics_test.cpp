@@ -63,6 +63,7 @@ train::StepMetrics full_step() {
   m.gpu = device::GpuSample{};
   m.gpu->energy_j = 1260;
   m.gpu->utilisation = 0.9;
+  m.gpu->memory = 0.875;
   m.gpu->temperature_c = 71;
   m.gpu->power_w = 690;
   m.gpu->clock_mhz = 1500;

@@ -91,6 +91,15 @@ TEST_F(RunRecordTest, AWholeRun) {
   EXPECT_EQ(run.settings, settings);
 }
 
+// An evaluation before the first step is no step: a run of three has its own figures, though they are its first.
+TEST_F(RunRecordTest, AShortRunIsJudgedByTheStepsThatItHas) {
+  write("metrics.jsonl", "{\"step\":0,\"time\":1e9,\"eval_loss\":5.5}\n" + rows(1, 3));
+  const RunRecord run = read();
+  ASSERT_EQ(run.rows(), 4u);
+  EXPECT_EQ(steady_rows(run), (std::vector<std::size_t>{1, 2, 3}));
+  EXPECT_GT(summarise(run, {}).figure("mean_tokens_per_s"), 0);
+}
+
 TEST_F(RunRecordTest, SetsThatAreTrainedOnReachThePage) {
   for (const bool trained_on : {true, false}) {
     write("events.jsonl", fmt::format("{{\"time\":1e9,\"step\":0,\"kind\":\"started\",\"version\":1,\"first_step\":0,"

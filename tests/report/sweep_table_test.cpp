@@ -99,6 +99,18 @@ TEST(SweepTable, SaysWhereLossesAreNotFoundAlike) {
   EXPECT_EQ(to_json(of)["runs"][1]["eval_tokens"], 4096);
 }
 
+// Runs that were evaluated on what they learned from are compared, but nothing calls that held out.
+TEST(SweepTable, SaysWhereNothingWasHeldOut) {
+  EXPECT_TRUE(testing::says(to_text(table()), "held out"));
+  SweepTable of = table();
+  of.rows[0].trained_on = true;
+  EXPECT_FALSE(testing::says(to_text(of) + groups_to_text(of), "held out"));
+  EXPECT_TRUE(testing::says(to_text(of), "evaluated"));
+  ASSERT_EQ(unlike_in_words(of).size(), 1u);
+  EXPECT_TRUE(testing::says(unlike_in_words(of)[0], {"trained on", "data.eval"}));
+  EXPECT_EQ(to_json(of)["runs"][0]["trained_on"], true);
+}
+
 TEST(SweepTable, AsJson) {
   const io::Json json = to_json(table());
   EXPECT_EQ(json["best"], "lr=0.001,seed=2");

@@ -3,7 +3,6 @@
 
 #include <chrono>
 #include <cstring>
-#include <deque>
 #include <functional>
 #include <span>
 #include <thread>
@@ -44,34 +43,12 @@ class AheadDevice final : public WatchedDevice {
  public:
   static constexpr double kProgram = 0.01;  // seconds
   using WatchedDevice::WatchedDevice;
+  double stretch = 1;  // how many times as long its clock calls a span as it took
   bool runs_ahead() const override { return true; }
   void wait() override { sleep_until(free_); }
-  std::unique_ptr<device::AsyncReadback> make_readback(std::int64_t bytes) override {
-    return std::make_unique<LateReadback>(*this, CpuDevice::make_readback(bytes));
-  }
   std::unique_ptr<device::Spans> make_spans() override { return std::make_unique<OwnSpans>(*this); }
 
  private:
-  class LateReadback final : public device::AsyncReadback {
-   public:
-    LateReadback(AheadDevice& device, std::unique_ptr<AsyncReadback> readback)
-        : device_(device), readback_(std::move(readback)) {}
-    void post(std::span<const Piece> pieces) override {
-      readback_->post(pieces);
-      arrive_.push_back(device_.free_);
-    }
-    void take(void* to) override {
-      sleep_until(arrive_.front());
-      arrive_.pop_front();
-      readback_->take(to);
-    }
-
-   private:
-    AheadDevice& device_;
-    std::unique_ptr<AsyncReadback> readback_;
-    std::deque<double> arrive_;
-  };
-
   class OwnSpans final : public device::Spans {
    public:
     explicit OwnSpans(AheadDevice& device) : device_(device) {}
@@ -85,9 +62,11 @@ class AheadDevice final : public WatchedDevice {
       spans_[span].second = device_.free_;
     }
     void wait(std::size_t span) override { sleep_until(spans_[span].second); }
-    double length(std::size_t span) const override { return spans_[span].second - spans_[span].first; }
+    double length(std::size_t span) const override {
+      return device_.stretch * (spans_[span].second - spans_[span].first);
+    }
     double between_ends(std::size_t first, std::size_t second) const override {
-      return spans_[second].second - spans_[first].second;
+      return device_.stretch * (spans_[second].second - spans_[first].second);
     }
 
    private:

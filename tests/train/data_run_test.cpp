@@ -5,6 +5,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "base/log.h"
 #include "data/chat_folder.h"
 #include "data/shards/prepare.h"
 #include "io/json.h"
@@ -193,7 +194,12 @@ TEST(BadDocument, TheStepsBeforeItAreSavedAndTheSentenceSaysHowToGoOn) {
   const std::int64_t saved = found[0].step;
   EXPECT_TRUE(says(said, {fmt::format("{} steps", saved)}));
   const std::string more = fmt::format("train.max_steps={}", saved + 3);
-  EXPECT_EQ(run(with({"data.on_error=skip", more}), texts.folder / "run", true).result.steps, saved + 3);
+  std::vector<std::string> told;  // by the byte where the run goes on, and by the line in the next epoch
+  {
+    const log::Listener listener([&](bool, std::string_view text) { told.emplace_back(text); });
+    EXPECT_EQ(run(with({"data.on_error=skip", more}), texts.folder / "run", true).result.steps, saved + 3);
+  }
+  EXPECT_EQ(std::ranges::count_if(told, [](const std::string& t) { return says(t, {"passed over", "bad.jsonl"}); }), 1);
 }
 
 // An evaluation at the end that finds a bad held-out document costs no step.
@@ -303,6 +309,57 @@ TEST(EvaluatedOnTrainingData, IsSaidOnceAndNamedInTheLoss) {
   const Ran other = run(with(texts.path("code.txt")), texts.folder / "other");
   EXPECT_FALSE(any_has(other.seen.warnings, "data.eval"));
   EXPECT_TRUE(says(other.seen.endings.back(), "held-out loss"));
+}
+
+// The same text in another form has other files and the same documents.
+TEST(EvaluatedOnTrainingData, IsSeenByItsDocuments) {
+  const Texts texts;
+  texts.write("half.txt", real_files().read(texts.path("a.txt")).substr(0, 5000));
+  const Ran ran = run(tiny_run({"data.train=" + texts.path("a.txt"), "data.eval=half=" + texts.path("half.txt"),
+                                "data.documents=0", "train.max_steps=2"}),
+                      texts.folder / "run");
+  EXPECT_TRUE(any_has(ran.seen.warnings, {"data.eval, set half", "documents", "trained on"}));
+  EXPECT_TRUE(says(ran.seen.endings.back(), "loss on training data"));
+}
+
+// Weights that learned texts after a token that begins them, and prepared data without it.
+TEST(WeightsOfATokenizer, DocumentsThatBeginOtherwiseAreSaid) {
+  const Texts texts;
+  const std::string tokenizer = data::write_llama_tokenizer(texts.folder / "llama");
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"model.vocab=520", "data.documents=0", "train.max_steps=2", "train.eval_every=0",
+                               "checkpoint.every=0", "train.eval_tokens=200"});
+    return tiny_run(more);
+  };
+  run(with({"data.train=" + texts.path("b.jsonl"), "data.tokenizer=" + tokenizer}), texts.folder / "weights");
+  const std::string from = "model.init_from=" + texts.path("weights");
+  const auto train_on = [&](const std::string& bos, const std::string& name, const std::string& key) {
+    data::PrepareSettings s{
+        .inputs = {texts.path("b.jsonl")}, .format = {}, .tokenizer = tokenizer, .out = texts.folder / bos};
+    s.bos = bos;
+    s.threads = 1;
+    if (!real_files().exists(s.out))
+      data::prepare(real_files(), s, std::atomic<int>(0), [](const data::PrepareProgress&) {});
+    return run(with({from, "data.train=" + texts.path(bos), "data.bos=" + key}), texts.folder / name).seen.warnings;
+  };
+  EXPECT_TRUE(any_has(train_on("none", "a", "auto"), {"<|begin_of_text|>", "data.bos=none"}));
+  EXPECT_FALSE(any_has(train_on("none", "b", "none"), "<|begin_of_text|>")) << "meant so";
+  EXPECT_FALSE(any_has(train_on("auto", "c", "auto"), "<|begin_of_text|>"));
+}
+
+// The count of a stream passes over what the steps will name: a bad document is named once.
+TEST(BadDocument, ThatIsPassedOverIsNamedOnce) {
+  const Texts texts;
+  texts.write_line(real_files().read(texts.path("b.jsonl")), "bad.jsonl", 20);
+  std::vector<std::string> told;
+  {
+    const log::Listener listener([&](bool, std::string_view text) { told.emplace_back(text); });
+    run(tiny_run({"data.train=" + texts.path("bad.jsonl"), "data.tokenizer=bytes", "model.vocab=300",
+                  "data.documents=0", "data.on_error=skip", "train.max_steps=0", "train.epochs=1",
+                  "train.eval_every=0"}),
+        texts.folder / "run");
+  }
+  EXPECT_EQ(std::ranges::count_if(told, [](const std::string& t) { return t.find("bad.jsonl:20") != t.npos; }), 1);
 }
 
 // A folder whose names have roles: the run says which, evaluates on val, and goes on with it.

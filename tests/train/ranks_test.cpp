@@ -53,6 +53,9 @@ struct Asked {
   std::int64_t stop_at = 0;  // once this many steps are told
   std::function<void(TrainOptions&, int rank)> change = {};
   int spoil_rank = -1;  // the totals of one of its steps are no numbers
+  std::function<std::unique_ptr<device::Device>(int rank)> device = [](int) {
+    return std::make_unique<device::CpuDevice>(1);
+  };
 };
 
 struct RanksRan {
@@ -75,7 +78,7 @@ RanksRan train_on(int ranks, Mode mode, const config::Config& config, const Path
     ThreadGroup threads(common, rank);
     Spoiled group(threads, asked.spoil_rank, 6);
     RanksHere::One beside(saving, rank);
-    device::CpuDevice device(1);
+    const auto device = asked.device(rank);
     TrainOptions options = options_for(config, folder, {}, &stop[static_cast<std::size_t>(rank)]);
     options.resume = asked.resume;
     if (rank == 0) options.observers = {&ran.seen, &stop_at};
@@ -89,7 +92,7 @@ RanksRan train_on(int ranks, Mode mode, const config::Config& config, const Path
                       .pace = {},
                       .paces = {}};
     if (asked.change) asked.change(options, rank);
-    ran.results[static_cast<std::size_t>(rank)] = train(options, device, real_files());
+    ran.results[static_cast<std::size_t>(rank)] = train(options, *device, real_files());
   });
   return ran;
 }
@@ -215,6 +218,25 @@ TEST_F(RankRuns, OneThatIsAskedToStopStopsAllBehindTheSameStepAndResumeIsExact) 
   for (const double loss : losses(rest.seen)) all.push_back(loss);
   EXPECT_EQ(all, losses(straight.seen));
   EXPECT_EQ(file("stopped", 12, "model.safetensors"), file("straight", 12, "model.safetensors"));
+}
+
+// By the clock of one rank its steps are long, so that each would be waited for; those of the other run ahead. Ranks
+// that did both would stop after different steps, or wait for each other for ever.
+TEST_F(RankRuns, StopAfterTheSameStepThoughOneOfThemIsSlow) {
+  const auto config = config_for(2, {"checkpoint.every=0", "train.eval_every=0", "train.max_steps=60"});
+  for (const int slow : {0, 1}) {
+    Asked asked{.stop_rank = 1, .stop_at = 5};
+    asked.device = [&](int rank) {
+      auto device = std::make_unique<testing::AheadDevice>(1);
+      if (rank == slow) device->stretch = 1000;
+      return device;
+    };
+    const RanksRan ran = train_on(2, Mode::ddp, config, folder(fmt::format("slow {}", slow)), asked);
+    ASSERT_EQ(ran.errors, std::vector<std::string>(2));
+    EXPECT_EQ(ran.results[0].steps, ran.results[1].steps);
+    EXPECT_EQ(ran.results[0].outcome, Outcome::stopped);
+    EXPECT_EQ(ran.seen.saves, std::vector<std::int64_t>{ran.results[0].steps});
+  }
 }
 
 TEST_F(RankRuns, WhatIsNotFiniteOnOneRankIsLeftOutOnAll) {

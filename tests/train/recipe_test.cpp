@@ -71,6 +71,26 @@ TEST(Doubts, RatesAndWarmUps) {
   }
 }
 
+// Four times the rows: twice the rate, by the root of the ratio.
+TEST(Doubts, OtherRowsInAPresetGetARateAsAHint) {
+  const config::Config preset = with({}, "ping-95m");
+  ASSERT_EQ(preset.train.batch_size, 128);
+  const auto hints = [](const config::Config& c) {
+    std::vector<std::string> all;
+    for (const Doubt& d : doubtful_settings(c, kSteps))
+      if (d.hint) all.push_back(d.sentence);
+    return all;
+  };
+  const std::vector<std::string> said = hints(with({"train.batch_size=512"}, "ping-95m"));
+  ASSERT_EQ(said.size(), 1u);
+  EXPECT_TRUE(
+      testing::says(said[0], {"train.batch_size = 512", "ping-95m", "128", "optim.lr=2e-4", "optim.min_lr=2e-5"}));
+  EXPECT_EQ(hints(preset), std::vector<std::string>{});
+  EXPECT_EQ(hints(with({"train.batch_size=32", "train.accumulate=4"}, "ping-95m")), std::vector<std::string>{});
+  EXPECT_EQ(hints(with({"train.batch_size=512", "optim.lr=1e-4"}, "ping-95m")), std::vector<std::string>{})
+      << "the rate was written, too";
+}
+
 TEST(Doubts, KeysThatTheUserWroteAndThatDoNothing) {
   struct IdleCase {
     std::vector<std::string> overrides;

@@ -16,6 +16,7 @@
 #include "testing/failing_files.h"
 #include "testing/temp_folder.h"
 #include "testing/transfer_windows.h"
+#include "train/memory_advice.h"
 #include "train/run_folder.h"
 #include "train/tiny_run.h"
 
@@ -475,48 +476,25 @@ TEST(Saving, GoesOnBesideTheSteps) {
 
 TEST(Saving, IsTheSameWhereverTheSnapshotLies) {
   testing::TempFolder temp;
-  run(saving_run(), temp.path() / "host");
-  for (const bool host_has_room : {true, false}) {
+  run(saving_run(), temp.path() / "shared");
+  const std::int64_t needed = memory_needed(saving_run(), device::Kind::cpu);
+  for (const char* where : {"device", "host", "nowhere"}) {
     testing::LateDevice device(2);
-    const Path folder = temp.path() / (host_has_room ? "late" : "none");
-    device.host_has_room = host_has_room;
-    // From the first step on, when the run itself has its memory, there is no room.
-    Hears no_room([&](const Stepped&) { device.has_room = false; });
-    const Ran ran = run_on(device, options_for({}, {}, {&no_room}), saving_run(), folder);
+    const Path folder = temp.path() / where;
+    if (std::string(where) != "device") device.room = needed;         // and no byte for the copy
+    if (std::string(where) == "nowhere") device.most_on_host = 4096;  // enough for results
+    std::vector<std::int64_t> held;
+    Hears seen([&](const Stepped&) { held.push_back(device.allocated_bytes() - device.held_bytes); });
+    const Ran ran = run_on(device, options_for({}, {}, {&seen}), saving_run(), folder);
     EXPECT_EQ(ran.result.outcome, Outcome::finished);
-    EXPECT_EQ(any_has(ran.seen.warnings, "training stands still while checkpoints are written"), !host_has_room);
+    EXPECT_EQ(any_has(ran.seen.warnings, "training stands still while checkpoints are written"),
+              std::string(where) == "nowhere");
+    EXPECT_EQ(held.front() > needed, std::string(where) == "device") << "it is there from the start";
+    EXPECT_EQ(held.front(), held.back());
+    EXPECT_EQ(device.most_under_way > 0, std::string(where) != "host") << "the host's memory needs no windows";
     for (const std::int64_t step : {4, 8, 12})
-      EXPECT_EQ(tensors(folder, step), tensors(temp.path() / "host", step)) << step;
+      EXPECT_EQ(tensors(folder, step), tensors(temp.path() / "shared", step)) << where << ", step " << step;
   }
-}
-
-// The copy's memory is there after the first step, and its first touch is time of the start.
-TEST(Saving, FindsItsMemoryTouched) {
-  testing::TempFolder temp;
-  struct SlowAtFirst final : device::CpuDevice {
-    using CpuDevice::CpuDevice;
-    void copy_within(void* to, const void* from, std::int64_t bytes) override {
-      if (!std::exchange(touched, true)) std::this_thread::sleep_for(std::chrono::milliseconds(200));
-      CpuDevice::copy_within(to, from, bytes);
-    }
-    bool touched = false;
-  } device(2);
-  std::vector<bool> touched;
-  std::vector<std::int64_t> held;
-  Account account;
-  Hears seen(
-      [&](const Stepped&) {
-        touched.push_back(device.touched);
-        held.push_back(device.allocated_bytes());
-      },
-      [&](const Finished& e) { account = e.account.value(); });
-  run_on(device, options_for({}, {}, {&seen}), saving_run(), temp.path() / "a");
-  ASSERT_EQ(held.size(), 12u);
-  EXPECT_FALSE(touched[0]);
-  EXPECT_TRUE(touched[1]) << "long before the first save, at step 4";
-  EXPECT_LT(held[0], held[1]);
-  EXPECT_EQ(held[1], held[11]);
-  EXPECT_GE(account.of(Part::start_up), 0.2);
 }
 
 TEST(Saving, WaitsForTheSaveBeforeAndSaysSo) {

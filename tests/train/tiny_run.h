@@ -84,10 +84,9 @@ inline train::RunState at_step(std::int64_t step) {
 // A checkpoint straight from the engine's state, without a snapshot.
 inline void save_checkpoint(FileSystem& files, const Path& parent, model::Engine& engine, const config::Config& config,
                             const train::RunState& state) {
-  const std::vector<Tensor> arrays = engine.state();
   train::write_checkpoint(files, parent, train::checkpoint_content(engine, config, state),
                           [&](std::span<const model::StateTensor> tensors, const model::TakeBytes& take) {
-                            model::read_state(tensors, arrays, engine.device(), take);
+                            model::read_state(tensors, engine, take);
                           });
 }
 

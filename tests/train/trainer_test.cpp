@@ -16,6 +16,7 @@
 #include "io/new_folder.h"
 #include "testing/temp_folder.h"
 #include "testing/without_rights.h"
+#include "train/run_folder.h"
 #include "train/signals.h"
 #include "train/tiny_run.h"
 

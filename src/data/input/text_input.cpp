@@ -350,7 +350,9 @@ std::string_view chat_hint(std::string_view json) {
   const auto has = [&](std::string_view name) { return json.find(name) != json.npos; };
   const bool likely = has("\"messages\"") || has("\"conversations\"") || has("\"completion\"") ||
                       (has("\"instruction\"") && has("\"output\""));
-  return likely ? "; conversations are learned with data.chat (docs/data.md#conversations)" : "";
+  return likely ? "; this looks like a conversation, whose answers are learned with data.chat=auto, or prepared with "
+                  "--chat auto (docs/data.md#conversations)"
+                : "";
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <limits>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -277,7 +278,7 @@ void require_same_inputs(const PreparedFolder& before, const std::vector<HashedI
     fail_user("--same-input-as {}: it was made from {}, and INPUT has {} that could be read whole", folder,
               counted(known.size(), "file"), counted(inputs.size(), "file"));
   for (std::size_t i = 0; i < known.size(); ++i)
-    if (known[i] != inputs[i])
+    if (known[i].name != inputs[i].name || known[i].bytes != inputs[i].bytes || known[i].hash != inputs[i].hash)
       fail_user(
           "--same-input-as {}: file {} of INPUT is {} ({} bytes, XXH3 {}), and was {} ({} bytes, XXH3 {}) when it was "
           "made: the file has changed, or one of the two readings is damaged; nothing was written",
@@ -299,6 +300,10 @@ Prepared prepare(FileSystem& files, const PrepareSettings& settings, const std::
   format.any_bytes = settings.tokenizer == "bytes";
   format.bytes_setting = "--tokenizer bytes";
   const Inputs inputs = inputs_by_role(settings);
+  for (const std::string& path : inputs.paths)
+    if (is_prepared_folder(path) || Path(path).extension() == ".bin" || Path(path).extension() == ".idx")
+      fail_user("INPUT: {} holds tokens already, which need no preparing: redline train data.train={} reads them", path,
+                path);
   TextInput input(inputs.paths, format, "INPUT");
   input.hash_files();
   if (!settings.skip_bad) input.check_files();
@@ -354,8 +359,11 @@ Prepared prepare(FileSystem& files, const PrepareSettings& settings, const std::
     fail_user("INPUT: no documents were found in {}{}{}", counted(input.files().size(), "file"),
               manifest.skipped_malformed + manifest.skipped_empty > 0 ? ": all of them were skipped" : "",
               prepared.problems.empty() ? "" : fmt::format("; the first: {}", prepared.problems[0]));
+  std::set<Path> val;
+  for (std::size_t i = 0; i < input.files().size(); ++i)
+    if (static_cast<std::int64_t>(i) >= inputs.first_val) val.insert(input.files()[i]);
   for (const auto& [path, bytes, hash] : input.hashes())
-    manifest.inputs.push_back({path.filename().string(), bytes, hash});
+    manifest.inputs.push_back({path.filename().string(), bytes, hash, val.contains(path)});
   if (settings.same_input_as) require_same_inputs(*settings.same_input_as, manifest.inputs);
   preparation.finish();
   manifest.source_files = static_cast<std::int64_t>(input.files().size());

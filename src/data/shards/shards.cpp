@@ -16,6 +16,7 @@
 #include "base/files.h"
 #include "base/hash.h"
 #include "data/batch.h"
+#include "data/roles.h"
 #include "io/json.h"
 
 namespace redline::data {
@@ -119,9 +120,12 @@ class Reader {
   std::vector<HashedInput> hashed_inputs(const Json& list) const {
     std::vector<HashedInput> all;
     if (!list.is_array()) fail_user("{}: \"inputs\" is no array", file_);
-    for (const Json& input : list)
-      all.push_back(
-          {io::string_at(input, "name", file_), count(input, "bytes"), hash(io::string_at(input, "xxh3", file_))});
+    for (const Json& input : list) {
+      const std::string name = io::string_at(input, "name", file_);
+      const auto split = input.find("split");
+      all.push_back({name, count(input, "bytes"), hash(io::string_at(input, "xxh3", file_)),
+                     split == input.end() ? role_of(name) == FileRole::held_out : *split == "val"});
+    }
     return all;
   }
   std::uint64_t hash(const std::string& text) const {
@@ -207,7 +211,10 @@ std::string manifest_text(const Manifest& m) {
       {"splits", {{"train", json_of(m.train)}, {"val", json_of(m.val)}}}};
   if (m.beginning) json["beginning"] = *m.beginning;
   for (const HashedInput& input : m.inputs)
-    json["source"]["inputs"].push_back({{"name", input.name}, {"bytes", input.bytes}, {"xxh3", hex64(input.hash)}});
+    json["source"]["inputs"].push_back({{"name", input.name},
+                                        {"bytes", input.bytes},
+                                        {"xxh3", hex64(input.hash)},
+                                        {"split", input.val ? "val" : "train"}});
   if (!m.chat.empty()) {
     json["version"] = kWithMasks;
     json["chat"] = m.chat;

@@ -50,6 +50,7 @@ struct HashedInput {
   std::string name;  // without its folder
   std::int64_t bytes = 0;
   std::uint64_t hash = 0;  // XXH3-64 of all of them
+  bool val = false;        // its documents are those of the val split, by its name (data/roles.h)
   bool operator==(const HashedInput&) const = default;
 };
 

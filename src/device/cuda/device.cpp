@@ -94,41 +94,6 @@ class CudaBuffer final : public Buffer {
   cuda::DeviceBytes data_;  // cudaMalloc aligns to 256 bytes at least
 };
 
-// Pinned memory, an event a slot.
-class CudaReadback final : public AsyncReadback {
- public:
-  CudaReadback(std::int64_t bytes, cudaStream_t stream)
-      : bytes_(bytes), stream_(stream), results_(cuda::pinned_bytes(static_cast<std::size_t>(kSlots * bytes))) {
-    for (cuda::Event& event : arrived_) event = cuda::make_event(cudaEventDisableTiming);
-  }
-  ~CudaReadback() override { cudaStreamSynchronize(stream_); }  // results that were not taken may still be written
-  void post(std::span<const Piece> pieces) override {
-    REDLINE_CHECK(posted_ - taken_ < kSlots, "{} results are under way", posted_ - taken_);
-    std::byte* to = result(posted_);
-    for (const Piece& p : pieces) {
-      REDLINE_CUDA(
-          cudaMemcpyAsync(to, p.device_from, static_cast<std::size_t>(p.bytes), cudaMemcpyDeviceToHost, stream_));
-      to += p.bytes;
-    }
-    REDLINE_CUDA(cudaEventRecord(arrived_[posted_ % kSlots].get(), stream_));
-    ++posted_;
-  }
-  void take(void* to) override {
-    REDLINE_CHECK(taken_ < posted_, "no result is under way");
-    REDLINE_CUDA(cudaEventSynchronize(arrived_[taken_ % kSlots].get()));
-    std::memcpy(to, result(taken_), static_cast<std::size_t>(bytes_));
-    ++taken_;
-  }
-
- private:
-  std::byte* result(std::int64_t i) const { return results_.get() + i % kSlots * bytes_; }
-
-  std::int64_t bytes_, posted_ = 0, taken_ = 0;
-  cudaStream_t stream_;
-  cuda::PinnedBytes results_;
-  cuda::Event arrived_[kSlots];
-};
-
 // Events that keep the time at which the card came to them.
 class CudaSpans final : public Spans {
  public:
@@ -157,41 +122,6 @@ class CudaSpans final : public Spans {
   std::vector<Span> spans_;
 };
 
-// Straight between pinned memory and the card's, on the work's own stream: nothing else runs while weights load or are
-// saved. Where no memory can be pinned, ordinary memory does the same, only slower: a call returns when its copy is
-// done.
-class CudaTransferWindow final : public TransferWindow {
- public:
-  CudaTransferWindow(std::int64_t bytes, cudaStream_t stream)
-      : bytes_(static_cast<std::size_t>(bytes)),
-        stream_(stream),
-        pinned_(cuda::try_pinned_bytes(bytes_)),
-        ordinary_(pinned_ ? 0 : bytes_),
-        copied_(cuda::make_event(cudaEventDisableTiming)) {}
-  ~CudaTransferWindow() override { cudaStreamSynchronize(stream_); }  // an error may have come before the event
-  std::span<std::byte> memory() override { return {pinned_ ? pinned_.get() : ordinary_.data(), bytes_}; }
-  void send(void* to, const std::byte* from, std::int64_t bytes) override {
-    copy(to, from, bytes, cudaMemcpyHostToDevice);
-  }
-  void fetch(std::byte* to, const void* from, std::int64_t bytes) override {
-    copy(to, from, bytes, cudaMemcpyDeviceToHost);
-  }
-  void wait() override { REDLINE_CUDA(cudaEventSynchronize(copied_.get())); }  // never recorded: it has happened
-
- private:
-  void copy(void* to, const void* from, std::int64_t bytes, cudaMemcpyKind direction) {
-    if (bytes <= 0) return;
-    REDLINE_CUDA(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), direction, stream_));
-    REDLINE_CUDA(cudaEventRecord(copied_.get(), stream_));
-  }
-
-  std::size_t bytes_;
-  cudaStream_t stream_;
-  cuda::PinnedBytes pinned_;
-  std::vector<std::byte> ordinary_;
-  cuda::Event copied_;
-};
-
 class PinnedBuffer final : public Buffer {
  public:
   PinnedBuffer(cuda::PinnedBytes data, std::int64_t bytes) : data_(std::move(data)), bytes_(bytes) {}
@@ -203,32 +133,29 @@ class PinnedBuffer final : public Buffer {
   std::int64_t bytes_;
 };
 
-// A stream of its own, which events order with the work's.
+// A stream of its own, which follows the work's.
 class CudaLane final : public CopyLane {
  public:
-  explicit CudaLane(cudaStream_t work) : work_(work) {}
+  explicit CudaLane(cudaStream_t work) : work_(work) {
+    for (cuda::Event& mark : marks_) mark = cuda::make_event(cudaEventDisableTiming);
+  }
   ~CudaLane() override { cudaStreamSynchronize(lane_.get()); }
-  void follow() override { order(work_, lane_.get(), work_done_); }
-  void hold_work() override { order(lane_.get(), work_, copies_done_); }
-  void fetch(std::byte* to, const void* from, std::int64_t bytes) override {
+  void follow() override {
+    REDLINE_CUDA(cudaEventRecord(work_done_.get(), work_));
+    REDLINE_CUDA(cudaStreamWaitEvent(lane_.get(), work_done_.get()));
+  }
+  void copy(void* to, const void* from, std::int64_t bytes) override {
     if (bytes > 0)
-      REDLINE_CUDA(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToHost, lane_.get()));
+      REDLINE_CUDA(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault, lane_.get()));
   }
-  void wait() override { REDLINE_CUDA(cudaStreamSynchronize(lane_.get())); }
-  std::unique_ptr<TransferWindow> make_window(std::int64_t bytes) override {
-    return std::make_unique<CudaTransferWindow>(bytes, lane_.get());
-  }
+  void mark(int number) override { REDLINE_CUDA(cudaEventRecord(marks_[number].get(), lane_.get())); }
+  void wait(int number) override { REDLINE_CUDA(cudaEventSynchronize(marks_[number].get())); }
 
  private:
-  static void order(cudaStream_t first, cudaStream_t second, const cuda::Event& event) {
-    REDLINE_CUDA(cudaEventRecord(event.get(), first));
-    REDLINE_CUDA(cudaStreamWaitEvent(second, event.get()));
-  }
-
   cudaStream_t work_;
   cuda::Stream lane_ = cuda::make_stream();
   cuda::Event work_done_ = cuda::make_event(cudaEventDisableTiming);
-  cuda::Event copies_done_ = cuda::make_event(cudaEventDisableTiming);
+  cuda::Event marks_[kMarks];  // one that was never recorded has happened
 };
 
 CudaDevice::CudaDevice() {
@@ -278,26 +205,13 @@ void CudaDevice::copy_out(void* to, const void* from, std::int64_t bytes) {
   wait();
 }
 
-void CudaDevice::copy_within(void* to, const void* from, std::int64_t bytes) {
-  if (bytes > 0)
-    REDLINE_CUDA(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToDevice, stream_.get()));
-}
-
 void CudaDevice::fill(void* to, std::uint8_t byte, std::int64_t bytes) {
   if (bytes > 0) REDLINE_CUDA(cudaMemsetAsync(to, byte, static_cast<std::size_t>(bytes), stream_.get()));
 }
 
 void CudaDevice::wait() { REDLINE_CUDA(cudaStreamSynchronize(stream_.get())); }
 
-std::unique_ptr<AsyncReadback> CudaDevice::make_readback(std::int64_t bytes) {
-  return std::make_unique<CudaReadback>(bytes, stream_.get());
-}
-
 std::unique_ptr<Spans> CudaDevice::make_spans() { return std::make_unique<CudaSpans>(stream_.get()); }
-
-std::unique_ptr<TransferWindow> CudaDevice::make_transfer_window(std::int64_t bytes) {
-  return std::make_unique<CudaTransferWindow>(bytes, stream_.get());
-}
 
 std::unique_ptr<CopyLane> CudaDevice::make_lane() { return std::make_unique<CudaLane>(stream_.get()); }
 

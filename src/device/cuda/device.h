@@ -53,13 +53,10 @@ class CudaDevice final : public Device {
   std::unique_ptr<Buffer> allocate(std::int64_t bytes) override;
   void copy_in(void* to, const void* from, std::int64_t bytes) override;
   void copy_out(void* to, const void* from, std::int64_t bytes) override;
-  void copy_within(void* to, const void* from, std::int64_t bytes) override;
   void fill(void* to, std::uint8_t byte, std::int64_t bytes) override;
   void wait() override;
   bool runs_ahead() const override { return true; }
-  std::unique_ptr<AsyncReadback> make_readback(std::int64_t bytes) override;
   std::unique_ptr<Spans> make_spans() override;
-  std::unique_ptr<TransferWindow> make_transfer_window(std::int64_t bytes) override;
   std::unique_ptr<CopyLane> make_lane() override;
   std::unique_ptr<Buffer> try_allocate_host(std::int64_t bytes) override;
   bool shares_host_memory() const override { return false; }

@@ -2,6 +2,7 @@
 // RMSNorm of a branch added to the residual stream:  rstd = 1 / sqrt(mean(b^2) + eps);  out = r + b * rstd * w.
 // Gradient of both, h = dy * w:
 //   dr (+)= rstd * (h - r * rstd^2 * mean(h * r));  dw (+)= sum over rows of dy * r * rstd.
+// With one_plus w stands for 1 + weight.
 // Forward, a task is a range of rows, and a row is read once from memory: its second pass comes from the first-level
 // cache. Backward, a task is one of kRowGroups groups of rows with its own row of partial sums of dw.
 #include <cmath>
@@ -15,7 +16,7 @@ namespace redline::ops::cpu {
 void run(const AddNorm<Tensor>& op, ThreadPool& pool) {
   REDLINE_CHECK(op.y.present() && !op.fp8.present(), "{} casts nothing on the CPU", op.kName);
   const std::int64_t n = op.y.rows(), d = op.y.columns();
-  const float* weight = op.weight.f32();
+  const float* weight = norm_weight(op.weight, op.one_plus);
   for_rows(pool, n, d, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       const float* residual = op.residual_in.f32() + i * d;
@@ -44,7 +45,7 @@ void run(const AddNorm<Tensor>& op, ThreadPool& pool) {
 void run(const AddNormGrad<Tensor>& op, ThreadPool& pool) {
   REDLINE_CHECK(!op.fp8.present(), "{} casts nothing on the CPU", op.kName);
   const std::int64_t n = op.dy.rows(), d = op.dy.columns();
-  const float* weight = op.weight.f32();
+  const float* weight = norm_weight(op.weight, op.one_plus);
   for_row_groups(pool, n, op.partial.f32(), d, [&](std::int64_t begin, std::int64_t end, float* dweight) {
     for (std::int64_t i = begin; i < end; ++i) {
       const float* dy = op.dy.f32() + i * d;
@@ -73,7 +74,7 @@ void run(const AddNormGrad<Tensor>& op, ThreadPool& pool) {
 
 void run(const NormAdd<Tensor>& op, ThreadPool& pool) {
   const std::int64_t n = op.branch.rows(), d = op.branch.columns();
-  const float* weight = op.weight.f32();
+  const float* weight = norm_weight(op.weight, op.one_plus);
   for_rows(pool, n, d, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       const float *residual = op.residual_in.f32() + i * d, *branch = op.branch.f32() + i * d;

@@ -1,6 +1,9 @@
 // Causal attention within packed documents. Tiles count from a document's own start, so its bits do not depend on where
 // it stands or on its neighbours. Products go through gemm_tile, straight from packed qkv.
 //
+// With a window the keys of a query are a range of a tile's, empty in a tile that only its neighbours see; tiles that
+// no query of a tile sees cost nothing.
+//
 // Forward: for a query tile, key tiles in order, s = scale q k^T,
 //   top' = max(top, s);  p = exp(s - top');  out = out * exp(top - top') + p v;  sum likewise;  at the end out /= sum.
 // A task is (document, head, kQueryTile queries); out is the accumulator.
@@ -62,6 +65,21 @@ DocumentParts cut_documents(const Tensor& doc_offsets, std::int64_t length = std
   return parts;
 }
 
+// The keys of a tile that a query sees, counted from the tile's first.
+struct Seen {
+  std::int64_t begin, end;
+};
+Seen seen_of(std::int64_t query, std::int64_t key, std::int64_t keys, std::int64_t window) {
+  const std::int64_t end = std::min(keys, query + 1 - key);
+  return {window == kNoWindow ? 0 : std::clamp<std::int64_t>(query + 1 - window - key, 0, end), end};
+}
+
+// The start of the first tile of keys that a query sees, or a tile of queries that begins with it.
+std::int64_t first_key_tile(std::int64_t document, std::int64_t query, std::int64_t window, std::int64_t tile) {
+  if (window == kNoWindow || query + 1 - window <= document) return document;
+  return document + (query + 1 - window - document) / tile * tile;
+}
+
 // The running statistics of a query: the largest score and the sum of exp(score - top).
 struct RowStatistics {
   float top = -std::numeric_limits<float>::infinity();
@@ -69,10 +87,13 @@ struct RowStatistics {
 };
 
 // Turns a row of scores into p and returns the factor for what was summed before it.
-float softmax_step(float* scores, std::int64_t visible, std::int64_t keys, RowStatistics& row) {
-  const float top = std::max(row.top, lane_max(visible, scores));
-  const float sum = lane_sum(visible, [=](std::int64_t j) { return scores[j] = exp(scores[j] - top); });
-  std::fill(scores + visible, scores + keys, 0.0f);
+float softmax_step(float* scores, const Seen& seen, std::int64_t keys, RowStatistics& row) {
+  std::fill(scores, scores + seen.begin, 0.0f);
+  std::fill(scores + seen.end, scores + keys, 0.0f);
+  if (seen.begin == seen.end) return 1;
+  float* const visible = scores + seen.begin;
+  const float top = std::max(row.top, lane_max(seen.end - seen.begin, visible));
+  const float sum = lane_sum(seen.end - seen.begin, [=](std::int64_t j) { return visible[j] = exp(visible[j] - top); });
   const float correction = exp(row.top - top);
   row.sum = row.sum * correction + sum;
   row.top = top;
@@ -95,14 +116,15 @@ void attend(const Attention<Tensor>& op, std::int64_t head, const DocumentPart& 
   alignas(64) float scores[kQueryTile * kKeyTile];
   RowStatistics rows[kQueryTile];
 
-  for (std::int64_t key = part.document; key < part.end; key += kKeyTile) {
+  const std::int64_t first_key = first_key_tile(part.document, part.begin, op.window, kKeyTile);
+  for (std::int64_t key = first_key; key < part.end; key += kKeyTile) {
     const std::int64_t keys = std::min(kKeyTile, part.end - key);
     const Matrix k_tile{k + key * qkv_width, keys, hd, qkv_width}, v_tile{v + key * qkv_width, keys, hd, qkv_width};
     gemm_tile(product({q, queries, hd, qkv_width}, turned(k_tile), scores, keys, op.scale));
-    const bool first = key == part.document;
+    const bool first = key == first_key;
     for (std::int64_t i = 0; i < queries; ++i) {
-      const std::int64_t visible = std::min(keys, part.begin + i + 1 - key);
-      const float correction = softmax_step(scores + i * keys, visible, keys, rows[i]);
+      const Seen seen = seen_of(part.begin + i, key, keys, op.window);
+      const float correction = softmax_step(scores + i * keys, seen, keys, rows[i]);
       if (!first) scale_row(out + i * out_width, hd, correction);
     }
     gemm_tile(product({scores, queries, keys, keys}, v_tile, out, out_width, 1, first ? 0.0f : 1.0f));
@@ -156,10 +178,11 @@ void clear_keys(const HeadPointers& h, const DocumentPart& document) {
 }
 
 // scores -> p, masked.
-void probabilities(float* scores, std::int64_t visible, std::int64_t keys, float lse) {
+void probabilities(float* scores, const Seen& seen, std::int64_t keys, float lse) {
+  std::fill(scores, scores + seen.begin, 0.0f);
 #pragma omp simd
-  for (std::int64_t j = 0; j < visible; ++j) scores[j] = exp(scores[j] - lse);
-  std::fill(scores + visible, scores + keys, 0.0f);
+  for (std::int64_t j = seen.begin; j < seen.end; ++j) scores[j] = exp(scores[j] - lse);
+  std::fill(scores + seen.end, scores + keys, 0.0f);
 }
 
 // One tile: queries [query, query + queries) against keys [key, key + keys).
@@ -168,7 +191,7 @@ struct Tile {
   bool first;  // of the tiles of these queries: dq is written, not added to
 };
 
-void tile_grad(const HeadPointers& h, const Tile& t, float scale) {
+void tile_grad(const HeadPointers& h, const Tile& t, float scale, std::int64_t window) {
   const std::int64_t hd = h.head_dim, w = h.qkv_width;
   const Matrix q{h.q + t.query * w, t.queries, hd, w}, k{h.k + t.key * w, t.keys, hd, w};
   const Matrix v{h.v + t.key * w, t.keys, hd, w}, dout{h.dout + t.query * h.out_width, t.queries, hd, h.out_width};
@@ -178,7 +201,7 @@ void tile_grad(const HeadPointers& h, const Tile& t, float scale) {
 
   gemm_tile(product(q, turned(k), p, t.keys, scale));
   for (std::int64_t i = 0; i < t.queries; ++i) {
-    probabilities(p + i * t.keys, std::min(t.keys, t.query + i + 1 - t.key), t.keys, h.lse[t.query + i]);
+    probabilities(p + i * t.keys, seen_of(t.query + i, t.key, t.keys, window), t.keys, h.lse[t.query + i]);
   }
   gemm_tile(product(turned(p_tile), dout, h.dv + t.key * w, w, 1, 1));
   gemm_tile(product(dout, turned(v), ds, t.keys));
@@ -252,6 +275,8 @@ void run(const AttentionGrad<Tensor>& op, ThreadPool& pool) {
       fill_delta(h, document);
       for (std::int64_t key = document.begin; key < document.end; key += kGradKeyTile) {
         for (std::int64_t query = key; query < document.end; query += kQueryTile) {
+          const std::int64_t first_key = first_key_tile(document.begin, query, op.window, kGradKeyTile);
+          if (key < first_key) break;  // nor do later queries see it
           const std::int64_t query_end = std::min(query + kQueryTile, document.end);
           const std::int64_t key_end = std::min(key + kGradKeyTile, query_end);
           tile_grad(h,
@@ -259,8 +284,8 @@ void run(const AttentionGrad<Tensor>& op, ThreadPool& pool) {
                      .queries = query_end - query,
                      .key = key,
                      .keys = key_end - key,
-                     .first = key == document.begin},
-                    op.scale);
+                     .first = key == first_key},
+                    op.scale, op.window);
         }
       }
     }
@@ -277,9 +302,9 @@ void run(const CacheStore<Tensor>& op, ThreadPool& pool) {
     const std::int32_t document = op.slot_documents.i32()[slot];
     if (document < 0) return;
     const std::int64_t begin = op.doc_offsets.i32()[document], end = op.doc_offsets.i32()[document + 1];
-    for (std::int64_t t = begin; t < end; ++t) {
+    for (std::int64_t t = std::max(begin, op.window == kNoWindow ? begin : end - capacity); t < end; ++t) {
       const float* k = op.qkv.f32() + t * l.qkv_width() + (l.heads + head) * hd;
-      const std::int64_t to = (task * capacity + t - begin) * hd;
+      const std::int64_t to = (task * capacity + (t - begin) % capacity) * hd;
       std::copy_n(k, hd, op.keys.f32() + to);
       std::copy_n(k + l.kv_heads * hd, hd, op.values.f32() + to);
     }
@@ -295,10 +320,11 @@ void run(const AttentionCached<Tensor>& op, ThreadPool& pool) {
     const float* row = op.qkv.f32() + slot * l.qkv_width();
     const float* k = row + (l.heads + head) * hd;
     float *keys = op.keys.f32() + task * capacity * hd, *values = op.values.f32() + task * capacity * hd;
-    std::copy_n(k, hd, keys + position * hd);
-    std::copy_n(k + l.kv_heads * hd, hd, values + position * hd);
+    const std::int64_t at = position % capacity * hd, length = std::min(position + 1, capacity);
+    std::copy_n(k, hd, keys + at);
+    std::copy_n(k + l.kv_heads * hd, hd, values + at);
     for (std::int64_t h = head * group; h < (head + 1) * group; ++h)
-      attend_cached(row + h * hd, keys, values, position + 1, hd, op.scale, op.out.f32() + (slot * l.heads + h) * hd);
+      attend_cached(row + h * hd, keys, values, length, hd, op.scale, op.out.f32() + (slot * l.heads + h) * hd);
   });
   std::fill(op.out.f32() + slots * l.heads * hd, op.out.f32() + op.out.elements(), 0.0f);
 }

@@ -1,4 +1,4 @@
-// Embedding: rows of the table copied by token; backward, rows of dy added to them in the order of i.
+// Embedding: rows of the table copied by token and scaled; backward, scaled rows of dy added to them in the order of i.
 // Forward shares out tokens. Backward shares out columns: each thread walks every token over its own columns, so a row
 // that many tokens name is added in order and nothing is written by two.
 #include <algorithm>
@@ -16,6 +16,9 @@ void run(const Embed<Tensor>& op, ThreadPool& pool) {
   float* y = op.y.f32();
   for_rows(pool, n, d, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) std::copy_n(weight + tokens[i] * d, d, y + i * d);
+    if (op.scale == 1) return;
+#pragma omp simd
+    for (std::int64_t j = begin * d; j < end * d; ++j) y[j] *= op.scale;
   });
 }
 
@@ -36,7 +39,7 @@ void run(const EmbedGrad<Tensor>& op, ThreadPool& pool) {
       float* to = dweight + tokens[i] * d + first;
       const float* from = dy + i * d + first;
 #pragma omp simd
-      for (std::int64_t j = 0; j < columns; ++j) to[j] += from[j];
+      for (std::int64_t j = 0; j < columns; ++j) to[j] += op.scale * from[j];
     }
   });
 }

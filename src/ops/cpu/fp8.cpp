@@ -101,7 +101,8 @@ void run(const QuantizeWeight<Tensor>& op, ThreadPool& pool) {
 }
 
 void run(const BoundScale<Tensor>& op, ThreadPool& pool) {
-  const float most = f32_from_bf16(bf16_from_f32(largest(op.weight.f32(), op.weight.elements(), pool)));
+  const float* weight = norm_weight(op.weight, op.one_plus);
+  const float most = f32_from_bf16(bf16_from_f32(largest(weight, op.weight.elements(), pool)));
   set_scale(op.scale, std::sqrt(static_cast<float>(op.weight.elements())) * most, kE4m3.largest);
 }
 
@@ -121,6 +122,7 @@ void run(const Fp8Product<Tensor>& op, ThreadPool& pool) {
   gemm(product({a.data(), rows, k, k}, turned({b.data(), columns, k, k}), op.c.f32(), columns, scale,
                op.accumulate ? 1.0f : 0.0f),
        pool);
+  add_bias(op.bias, op.c, pool);
 }
 
 void run(const CountFp8<Tensor>& op, ThreadPool& pool) {

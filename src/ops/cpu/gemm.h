@@ -52,6 +52,9 @@ void gemm_tile(const Gemm& g);               // on the calling thread
 // threads; OpenBLAS itself would wait for it without end.
 void require_buffers(ThreadPool& pool);
 
+// y + bias for every row of y, where there is a bias (linear.cpp).
+void add_bias(const Tensor& bias, const Tensor& y, ThreadPool& pool);
+
 // Operands in eight bits (fp8.cpp).
 // x [n, d] in fp32, as bf16 keeps it, times the scale: to rows [n, d] and to columns [d, n], whichever is there.
 void cast(const Tensor& x, const Tensor& rows, const Tensor& columns, float scale, ThreadPool& pool);

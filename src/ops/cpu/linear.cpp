@@ -48,22 +48,23 @@ void multiply_few_rows(const Linear<Tensor>& op, ThreadPool& pool) {
   });
 }
 
-void add_bias(const Linear<Tensor>& op, ThreadPool& pool) {
-  const std::int64_t m = op.y.columns();
-  for_rows(pool, op.y.rows(), m, [&](std::int64_t begin, std::int64_t end) {
+}  // namespace
+
+void add_bias(const Tensor& bias, const Tensor& y, ThreadPool& pool) {
+  if (!bias.present()) return;
+  const std::int64_t m = y.columns();
+  for_rows(pool, y.rows(), m, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i)
-      for (std::int64_t j = 0; j < m; ++j) op.y.f32()[i * m + j] += op.bias.f32()[j];
+      for (std::int64_t j = 0; j < m; ++j) y.f32()[i * m + j] += bias.f32()[j];
   });
 }
-
-}  // namespace
 
 void run(const Linear<Tensor>& op, ThreadPool& pool) {
   if (op.x.rows() <= kFewRows)
     multiply_few_rows(op, pool);
   else
     gemm(product(matrix(op.x), turned(matrix(op.weight)), op.y.f32(), op.y.columns()), pool);
-  if (op.bias.present()) add_bias(op, pool);
+  add_bias(op.bias, op.y, pool);
 }
 
 // Columns are shared out, and each is summed from the first row to the last.

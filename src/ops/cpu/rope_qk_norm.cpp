@@ -1,8 +1,9 @@
 // Optional RMSNorm of each q and k head or of all q and all k, then the rotation:
 //   x[j] <- a c - b s,  x[j + half] <- b c + a s.
-// Gradient: the opposite rotation, then, h = dy * w:  dx = rstd * (h - x * rstd^2 * mean(h * x));  dw (+)= sum of dy *
+// Gradient: the opposite rotation, then, h = dy * w: dx = rstd * (h - x * rstd^2 * mean(h * x)); dw (+)= sum of dy *
 // x * rstd. A task is a range of tokens, every q and k head of a token in turn, in place. With a norm's gradient the
-// ranges are the kRowGroups groups, each with its partial sums [dq_norm | dk_norm].
+// ranges are the kRowGroups groups, each with its partial sums [dq_norm | dk_norm]. With one_plus w stands for 1 +
+// weight.
 #include <algorithm>
 #include <cmath>
 
@@ -54,23 +55,24 @@ void rotate(float* x, const float* table, std::int64_t head_dim, float direction
 void run(const RopeQkNorm<Tensor>& op, ThreadPool& pool) {
   const HeadLayout& l = op.layout;
   const std::int64_t qk_width = l.qk_heads() * l.head_dim, norms = norms_of(l, op.over);
+  const float *q_norm = norm_weight(op.q_norm, op.one_plus), *k_norm = norm_weight<1>(op.k_norm, op.one_plus);
   for_rows(pool, op.qkv.rows(), qk_width, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       float* row = op.qkv.f32() + i * l.qkv_width();
       if (op.raw.present()) std::copy_n(row, qk_width, op.raw.f32() + i * qk_width);
       const float* table = op.table.f32() + op.positions.i32()[i] * l.head_dim;
-      const auto norm_of = [&](std::int64_t k, float* x, std::int64_t width, const Tensor& weight) {
-        const float rstd = normalise(x, weight.f32(), width, op.eps);
+      const auto norm_of = [&](std::int64_t k, float* x, std::int64_t width, const float* weight) {
+        const float rstd = normalise(x, weight, width, op.eps);
         if (op.rstd.present()) op.rstd.f32()[i * norms + k] = rstd;
       };
       if (op.over == NormOver::projection) {
-        norm_of(0, row, l.heads * l.head_dim, op.q_norm);
-        norm_of(1, row + l.heads * l.head_dim, l.kv_heads * l.head_dim, op.k_norm);
+        norm_of(0, row, l.heads * l.head_dim, q_norm);
+        norm_of(1, row + l.heads * l.head_dim, l.kv_heads * l.head_dim, k_norm);
       }
       for (std::int64_t h = 0; h < l.qk_heads(); ++h) {
         float* x = row + h * l.head_dim;
-        const Tensor& norm = h < l.heads ? op.q_norm : op.k_norm;
-        if (op.over == NormOver::head && norm.present()) norm_of(h, x, l.head_dim, norm);
+        const float* norm = h < l.heads ? q_norm : k_norm;
+        if (op.over == NormOver::head && norm) norm_of(h, x, l.head_dim, norm);
         rotate(x, table, l.head_dim, 1.0f);
       }
     }
@@ -93,12 +95,13 @@ void run(const RopeQkNormGrad<Tensor>& op, ThreadPool& pool) {
   }
   const std::int64_t norms = norms_of(l, op.over), q_width = op.dq_norm.elements(), k_width = op.dk_norm.elements();
   const std::int64_t width = q_width + k_width;
+  const float *q_norm = norm_weight(op.q_norm, op.one_plus), *k_norm = norm_weight<1>(op.k_norm, op.one_plus);
   for_row_groups(pool, n, op.partial.f32(), width, [&](std::int64_t begin, std::int64_t end, float* partial) {
     for (std::int64_t i = begin; i < end; ++i) {
       undo_rotation(i);
       const auto grad_of = [&](std::int64_t k, std::int64_t first, std::int64_t part, bool is_query) {
         normalise_grad(op.dqkv.f32() + i * l.qkv_width() + first, op.raw.f32() + i * qk_width + first,
-                       (is_query ? op.q_norm : op.k_norm).f32(), op.rstd.f32()[i * norms + k], part,
+                       is_query ? q_norm : k_norm, op.rstd.f32()[i * norms + k], part,
                        partial + (is_query ? 0 : q_width));
       };
       if (op.over == NormOver::projection) {

@@ -1,10 +1,11 @@
 // How kernels share rows among threads: in tasks cut by shape alone, and in kRowGroups groups where rows are summed, so
-// that the bits never depend on the number of threads.
+// that the bits never depend on the number of threads. And the weights of a norm, which are read for all rows.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "base/thread_pool.h"
 #include "ops/add_norm.h"
@@ -50,6 +51,17 @@ inline void sum_row_groups(const float* partial, std::int64_t stride, std::int64
 #pragma omp simd
     for (std::int64_t j = 0; j < columns; ++j) sum[j] += row[j];
   }
+}
+
+// The weights that a norm multiplies by: its own, or 1 + w of them; null where there is no norm. The sums are kept from
+// call to call, so that a steady step allocates nothing; an op with two norms has them in two places.
+template <int kPlace = 0>
+const float* norm_weight(const Tensor& weight, bool one_plus) {
+  if (!weight.present() || !one_plus) return weight.present() ? weight.f32() : nullptr;
+  thread_local std::vector<float> sums;
+  sums.assign(weight.f32(), weight.f32() + weight.elements());
+  for (float& w : sums) w += 1.0f;
+  return sums.data();
 }
 
 }  // namespace redline::ops::cpu

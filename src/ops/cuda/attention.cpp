@@ -36,7 +36,9 @@ std::string describe(const AttentionCase& c) {
 }
 
 std::string describe_pass(const AttentionCase& c) {
-  return fmt::format("{} of {}", c.backward ? "backward" : "forward", c.full_rows() ? "full rows" : "packed documents");
+  const std::string window = c.window == kNoWindow ? "" : fmt::format(" with a window of {}", c.window);
+  return fmt::format("{} of {}{}", c.backward ? "backward" : "forward",
+                     c.full_rows() ? "full rows" : "packed documents", window);
 }
 
 // The choices on a card. A pass may run again and again on the same operands with the same result, so the batch at hand
@@ -125,6 +127,7 @@ AttentionCase common_case(const Op& op, const Launch& launch) {
   c.n = op.qkv.rows();
   c.capacity = op.doc_offsets.elements() - 1;
   c.longest = op.longest;
+  c.window = op.longest > 0 && op.window >= op.longest ? kNoWindow : op.window;
   c.how = op.how;
   c.workspace_bytes = op.workspace.present() ? op.workspace.bytes() : 0;
   c.own = launch.own;

@@ -23,6 +23,7 @@ struct AttentionCase {
   float scale = 0;
   int major = 0, minor = 0;                       // compute capability of the card
   std::int64_t n = 0, capacity = 0, longest = 0;  // tokens, documents there is room for, tokens of the longest
+  std::int64_t window = kNoWindow;
   AttentionHow how = {};
   std::int64_t workspace_bytes = 0;          // that the pass may use
   device::cuda::CardObjects* own = nullptr;  // the card's

@@ -33,6 +33,8 @@ struct CacheShape {
   __device__ std::int64_t partial_row(int slot, int head, int split) const {
     return ((std::int64_t{slot} * heads + head) * splits + split) * (head_dim + 2);
   }
+  // The cache of a window is a ring: a text that is longer has its last positions there.
+  __device__ int keys_of_text(int position) const { return min(position + 1, capacity); }
   __device__ int keys_of_split(int length) const { return max(kLeastKeys, (length + splits - 1) / splits); }
 };
 
@@ -70,7 +72,8 @@ __global__ void __launch_bounds__(kWarps* kWarp) attend_split(const Arguments<T>
   const int chunks = (l.group() + kHeads - 1) / kHeads;
   const int kv_head = blockIdx.x / chunks, chunk = blockIdx.x % chunks, slot = blockIdx.y, split = blockIdx.z;
   const int first_head = kv_head * l.group() + chunk * kHeads, heads = min(kHeads, l.group() - chunk * kHeads);
-  const int position = op.positions[slot], length = position + 1, keys_of_split = l.keys_of_split(length);
+  const int length = l.keys_of_text(op.positions[slot]), position = op.positions[slot] % l.capacity;
+  const int keys_of_split = l.keys_of_split(length);
   const int begin = min(split * keys_of_split, length), end = min(begin + keys_of_split, length);
   const T* new_key = op.qkv + l.qkv_row(slot, l.heads + kv_head);
   const T* new_value = op.qkv + l.qkv_row(slot, l.heads + l.kv_heads + kv_head);
@@ -154,7 +157,7 @@ __global__ void __launch_bounds__(kWarp) join_splits(const Arguments<T> op, cons
   float top = -FLT_MAX, sum = 0;
   int splits = 0;
   if (row < l.slots) {
-    const int length = op.positions[row] + 1, keys = l.keys_of_split(length);
+    const int length = l.keys_of_text(op.positions[row]), keys = l.keys_of_split(length);
     splits = (length + keys - 1) / keys;
   }
   for (int s = 0; s < splits; ++s) top = fmaxf(top, op.partial[l.partial_row(row, head, s) + l.head_dim]);
@@ -183,9 +186,9 @@ __global__ void __launch_bounds__(kPlaceThreads)
   const std::int64_t index = std::int64_t{blockIdx.x} * kPlaceThreads + threadIdx.x;
   const int t = static_cast<int>(index / width), column = static_cast<int>(index % width);
   const int begin = doc_offsets[document], end = doc_offsets[document + 1];
-  if (t >= end - begin) return;
+  if (t >= end - begin || t < end - begin - l.capacity) return;
   const int head = column / l.head_dim, element = column % l.head_dim;
-  const std::int64_t to = l.cache_row(slot, head, t) + element;
+  const std::int64_t to = l.cache_row(slot, head, t % l.capacity) + element;
   keys[to] = qkv[l.qkv_row(begin + t, l.heads + head) + element];
   values[to] = qkv[l.qkv_row(begin + t, l.heads + l.kv_heads + head) + element];
 }

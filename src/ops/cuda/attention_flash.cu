@@ -46,11 +46,12 @@ __global__ __launch_bounds__(kThreads, Forward<Math, kHeadDim>::kBlocks) void fo
     const Work work = queue.work();
     const int length = work.document.end - work.document.begin;
     const int first_query = (work.document.tiles - 1 - work.position) * kQueries;
-    const int key_tiles = (min(length, first_query + kQueries) + kKeys - 1) / kKeys;
+    const int first_key = first_key_tile<kKeys>(first_query, a.window) * kKeys;
+    const int key_tiles = (min(length, first_query + kQueries) - first_key + kKeys - 1) / kKeys;
     const T* document = a.qkv + static_cast<std::int64_t>(work.document.begin) * width;
     const T* q = document + static_cast<std::int64_t>(first_query) * width + work.head * kHeadDim;
-    const T* k = document + (a.heads + work.head / group) * kHeadDim;
-    TileReader<kHeadDim, T> keys(k, width, length);
+    const T* k = document + static_cast<std::int64_t>(first_key) * width + (a.heads + work.head / group) * kHeadDim;
+    TileReader<kHeadDim, T> keys(k, width, length - first_key);
     const auto load_keys = [&](int t) {
       const std::uint32_t tile = kv_tiles + t % 2 * 2 * F::kKeyBytes;
       keys.template load_both<kKeys>(tile, tile + F::kKeyBytes, a.kv_heads * kHeadDim);
@@ -64,7 +65,7 @@ __global__ __launch_bounds__(kThreads, Forward<Math, kHeadDim>::kBlocks) void fo
     const int first_row = first_query + part * kWarpQueries;
     const std::uint32_t own_rows = q_tile + part * kWarpQueries * F::kRowBytes;
     const int own_end = min(first_row + kWarpQueries, length);
-    const int own_tiles = first_row < length ? (own_end + kKeys - 1) / kKeys : 0;
+    const int own_tiles = first_row < length ? (own_end - first_key + kKeys - 1) / kKeys : 0;
     float out[kM][kHeadDim / 8][4] = {};
     SoftmaxRows<kM> rows;
 
@@ -77,13 +78,15 @@ __global__ __launch_bounds__(kThreads, Forward<Math, kHeadDim>::kBlocks) void fo
       const auto take_keys = [&]<int kCount>() {
         float s[kM][kCount / 8][4];
         multiply_rows<Math, kHeadDim>(s, own_rows, k_tile);
-        if (t * kKeys + kCount - 1 > first_row) hide_later_keys<false>(s, first_row, t * kKeys);
+        const int key = first_key + t * kKeys;
+        if (key + kCount - 1 > first_row) hide_later_keys<false>(s, first_row, key);
+        if (first_row + kWarpQueries - 1 - key >= a.window) hide_far_keys<false>(s, first_row, key, a.window);
         softmax_step(s, out, rows, scale_log2, true);
         multiply_weights<Math, kHeadDim>(out, s, k_tile + F::kKeyBytes);
       };
       // Every second warp sees the first half of its last tile only.
-      t* kKeys + kKeys / 2 < own_end ? take_keys.template operator()<kKeys>()
-                                     : take_keys.template operator()<kKeys / 2>();
+      first_key + t* kKeys + kKeys / 2 < own_end ? take_keys.template operator()<kKeys>()
+                                                 : take_keys.template operator()<kKeys / 2>();
     }
 
     if (own_tiles == 0) continue;
@@ -168,11 +171,12 @@ __global__ __launch_bounds__(kThreads, kBlocks<kHeadDim>) void query_kernel(cons
     const Work work = queue.work();
     const int length = work.document.end - work.document.begin;
     const int first_query = (work.document.tiles - 1 - work.position) * kQueries;
-    const int key_tiles = (min(length, first_query + kQueries) + kKeys - 1) / kKeys;
+    const int first_key = first_key_tile<kKeys>(first_query, a.window) * kKeys;
+    const int key_tiles = (min(length, first_query + kQueries) - first_key + kKeys - 1) / kKeys;
     const std::int64_t token = work.document.begin + first_query;
-    const T* k =
-        a.qkv + static_cast<std::int64_t>(work.document.begin) * width + (a.heads + work.head / group) * kHeadDim;
-    TileReader<kHeadDim, T> keys(k, width, length);
+    const T* k = a.qkv + static_cast<std::int64_t>(work.document.begin + first_key) * width +
+                 (a.heads + work.head / group) * kHeadDim;
+    TileReader<kHeadDim, T> keys(k, width, length - first_key);
     const auto load_keys = [&](int t) {
       const std::uint32_t tile = kv_tiles + t % 2 * 2 * Q::kKeyBytes;
       keys.template load_both<kKeys>(tile, tile + Q::kKeyBytes, a.kv_heads * kHeadDim);
@@ -187,7 +191,7 @@ __global__ __launch_bounds__(kThreads, kBlocks<kHeadDim>) void query_kernel(cons
     const int part = (warp_index() + queue.index()) % kWarps;
     const int first_row = first_query + part * kWarpQueries;
     const std::uint32_t own_rows = q_tile + part * kWarpQueries * Q::kRowBytes;
-    const int own_tiles = first_row < length ? (first_row + kWarpQueries + kKeys - 1) / kKeys : 0;
+    const int own_tiles = first_row < length ? (first_row + kWarpQueries - first_key + kKeys - 1) / kKeys : 0;
     float dq[kM][kHeadDim / 8][4] = {};
     float lse_log2[kM][2], delta[kM][2];
     if (own_tiles > 0) {
@@ -215,7 +219,9 @@ __global__ __launch_bounds__(kThreads, kBlocks<kHeadDim>) void query_kernel(cons
       const std::uint32_t k_tile = kv_tiles + t % 2 * 2 * Q::kKeyBytes;
       float s[kM][kKeys / 8][4], dp[kM][kKeys / 8][4];
       multiply_rows<Math, kHeadDim>(s, own_rows, k_tile);
-      if ((t + 1) * kKeys - 1 > first_row) hide_later_keys<false>(s, first_row, t * kKeys);
+      const int key = first_key + t * kKeys;
+      if (key + kKeys - 1 > first_row) hide_later_keys<false>(s, first_row, key);
+      if (first_row + kWarpQueries - 1 - key >= a.window) hide_far_keys<false>(s, first_row, key, a.window);
       multiply_rows<Math, kHeadDim>(dp, own_rows + Q::kQueryBytes, k_tile + Q::kKeyBytes);
 #pragma unroll
       for (int m = 0; m < kM; ++m) {
@@ -305,6 +311,7 @@ __global__ __launch_bounds__(kThreads, kBlocks<kHeadDim>) void key_kernel(const 
       float p[kM][kN][4];
       multiply_rows<Math, kHeadDim>(p, own_rows, q_tile);
       if (first_query < first_key + kKeys) hide_later_keys<true>(p, first_row, first_query);
+      if (first_query + kQueries - 1 - first_row >= a.window) hide_far_keys<true>(p, first_row, first_query, a.window);
 #pragma unroll
       for (int n = 0; n < kN; ++n) {
         const float2 lse = load_shared_pair(lse_row + n * 32);

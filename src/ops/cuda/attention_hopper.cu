@@ -168,10 +168,13 @@ __global__ __launch_bounds__(kThreads, Forward<kHeadDim>::kBlocks) void forward_
   for (WorkQueue queue(a.tiles, a.heads, next); queue.more(); queue.take_next()) {
     const Work work = queue.work();
     const int length = work.document.end - work.document.begin;
-    const int key_tiles = work.query_tile() + 1, first_query = work.query_tile() * kTile, first_row = first_query + own;
+    const int first_query = work.query_tile() * kTile, first_row = first_query + own;
+    const int skipped = first_key_tile<kTile>(first_query, a.window), key_tiles = work.query_tile() + 1 - skipped;
     const __nv_bfloat16* document = a.qkv + static_cast<std::int64_t>(work.document.begin) * width;
     const int kv_head = static_cast<int>(static_cast<unsigned>(work.head) / group);
-    TileReader<kHeadDim> keys(document + (a.heads + kv_head) * kHeadDim, width, length);
+    const int first_key = skipped * kTile;
+    TileReader<kHeadDim> keys(document + static_cast<std::int64_t>(first_key) * width + (a.heads + kv_head) * kHeadDim,
+                              width, length - first_key);
     const auto load_keys = [&](int t) {
       const std::uint32_t tile = kv_tiles + t % 2 * 2 * kTileBytes;
       keys.template load_both<kTile>(tile, tile + kTileBytes, a.kv_heads * kHeadDim);
@@ -192,7 +195,9 @@ __global__ __launch_bounds__(kThreads, Forward<kHeadDim>::kBlocks) void forward_
       multiply_tiles<kHeadDim>(s[0], q_tile, k_tile);
       end_products();
       await_products<0>(s[0]);
-      if (t + 1 == key_tiles) hide_later_keys<false>(s, first_row, t * kTile);
+      if (t + 1 == key_tiles) hide_later_keys<false>(s, first_row, first_key + t * kTile);
+      if (first_query + kTile - 1 - first_key - t * kTile >= a.window)
+        hide_far_keys<false>(s, first_row, first_key + t * kTile, a.window);
       softmax_step(s, out, rows, scale_log2, t > 0);
       std::uint32_t p[1][kTile / 16][4];
       round_to_weights(p, s);
@@ -268,12 +273,14 @@ __global__ __launch_bounds__(kThreads, Query<kHeadDim>::kBlocks) void query_kern
   for (WorkQueue queue(a.queries, a.heads, next); queue.more(); queue.take_next()) {
     const Work work = queue.work();
     const int length = work.document.end - work.document.begin;
-    const int key_tiles = work.query_tile() + 1, first_query = work.query_tile() * kTile;
+    const int first_query = work.query_tile() * kTile, skipped = first_key_tile<kTile>(first_query, a.window);
+    const int key_tiles = work.query_tile() + 1 - skipped, first_key = skipped * kTile;
     const int first_row = first_query + own, present = length - first_row;
     const std::int64_t token = work.document.begin + first_query, own_token = token + own;
     const int kv_head = static_cast<int>(static_cast<unsigned>(work.head) / group);
     TileReader<kHeadDim> keys(
-        a.qkv + static_cast<std::int64_t>(work.document.begin) * width + (a.heads + kv_head) * kHeadDim, width, length);
+        a.qkv + static_cast<std::int64_t>(work.document.begin + first_key) * width + (a.heads + kv_head) * kHeadDim,
+        width, length - first_key);
     const auto load_keys = [&](int t) {
       const std::uint32_t tile = kv_tiles + t % 2 * 2 * Q::kTileBytes;
       keys.template load_both<kTile>(tile, tile + Q::kTileBytes, a.kv_heads * kHeadDim);
@@ -314,7 +321,9 @@ __global__ __launch_bounds__(kThreads, Query<kHeadDim>::kBlocks) void query_kern
       multiply_tiles<kHeadDim>(dp[0], dout_tile, k_tile + Q::kTileBytes);
       end_products();
       await_products<1>(s[0]);
-      if (t + 1 == key_tiles) hide_later_keys<false>(s, first_row, t * kTile);
+      if (t + 1 == key_tiles) hide_later_keys<false>(s, first_row, first_key + t * kTile);
+      if (first_query + kTile - 1 - first_key - t * kTile >= a.window)
+        hide_far_keys<false>(s, first_row, first_key + t * kTile, a.window);
 #pragma unroll
       for (int n = 0; n < kTile / 8; ++n) {
 #pragma unroll
@@ -398,6 +407,7 @@ __global__ __launch_bounds__(kThreads, Key<kHeadDim>::kBlocks) void key_kernel(c
       end_products();
       await_products<0>(p[0], dp[0]);
       if (t == 0) hide_later_keys<true>(p, own, 0);
+      if (t * kTile + kTile - 1 >= a.window) hide_far_keys<true>(p, own, t * kTile, a.window);
       if (++t == query_tiles) t = 0;
 #pragma unroll
       for (int n = 0; n < kTile / 8; ++n) {

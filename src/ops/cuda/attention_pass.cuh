@@ -16,6 +16,7 @@ struct ForwardArguments {
   float* lse;
   int n, heads, kv_heads;
   float scale;
+  int window;
   TileList tiles;
 };
 
@@ -28,8 +29,15 @@ struct GradArguments {
   float* delta;
   int n, heads, kv_heads;
   float scale;
+  int window;
   TileList queries, keys;
 };
+
+// The keys that a query sees at most; more than any document has where there is no window.
+inline int window_of(std::int64_t window) {
+  constexpr std::int64_t kAll = std::int64_t{1} << 30;
+  return static_cast<int>(window == kNoWindow || window > kAll ? kAll : window);
+}
 
 // The parameters without the lists of tiles.
 template <class T = __nv_bfloat16>
@@ -42,6 +50,7 @@ ForwardArguments<T> arguments_of(const Attention<Tensor>& op) {
           .heads = static_cast<int>(op.layout.heads),
           .kv_heads = static_cast<int>(op.layout.kv_heads),
           .scale = op.scale,
+          .window = window_of(op.window),
           .tiles = {}};
 }
 template <class T = __nv_bfloat16>
@@ -57,6 +66,7 @@ GradArguments<T> arguments_of(const AttentionGrad<Tensor>& op) {
           .heads = static_cast<int>(op.layout.heads),
           .kv_heads = static_cast<int>(op.layout.kv_heads),
           .scale = op.scale,
+          .window = window_of(op.window),
           .queries = {},
           .keys = {}};
 }
@@ -71,6 +81,12 @@ void with_math(const Op& op, const F& f) {
   op.how.math == ops::Math::tf32 ? with_head.template operator()<Tf32>() : with_head.template operator()<Fp32>();
 }
 
+// The first tile of kKeys keys that any of a tile of queries sees, by the first of them.
+template <int kKeys>
+__device__ inline int first_key_tile(int first_query, int window) {
+  return max(first_query + 1 - window, 0) / kKeys;
+}
+
 // The tokens after the last document attend to nothing.
 template <int kHeadDim, class T>
 __device__ inline void clear_tail(const ForwardArguments<T>& a) {
@@ -83,7 +99,7 @@ __device__ inline void clear_tail(const ForwardArguments<T>& a) {
 }
 
 // The queries and douts, with lse and delta, that see a piece's kKeys keys, in tiles of kTokens, which divides that:
-// they start at the diagonal, and start there again for every head of the group.
+// they start at the diagonal, and start there again for every head of the group. A window ends them.
 template <int kHeadDim, int kKeys, int kTokens = kKeys, class T = __nv_bfloat16>
 class SeeingQueries {
  public:
@@ -93,8 +109,9 @@ class SeeingQueries {
       : a_(a),
         document_(work.document),
         first_(work.position * kKeys),
-        tiles_(kTokens == kKeys ? work.document.tiles - work.position
-                                : (work.document.end - work.document.begin - first_ + kTokens - 1) / kTokens),
+        tiles_(min(kTokens == kKeys ? work.document.tiles - work.position
+                                    : (work.document.end - work.document.begin - first_ + kTokens - 1) / kTokens,
+                   (a.window + kKeys + kTokens - 2) / kTokens)),
         head_(work.head * (a.heads / a.kv_heads)) {
     start_head();
   }

@@ -15,7 +15,7 @@ constexpr int kWarp = 32, kWarps = 4;
 
 struct Layout {
   const int* doc_offsets;
-  int capacity, n, heads, kv_heads, head_dim;
+  int capacity, n, heads, kv_heads, head_dim, window;
   float scale;
 
   template <class Op>
@@ -26,6 +26,7 @@ struct Layout {
         heads(static_cast<int>(op.layout.heads)),
         kv_heads(static_cast<int>(op.layout.kv_heads)),
         head_dim(static_cast<int>(op.layout.head_dim)),
+        window(op.window == kNoWindow ? n : static_cast<int>(op.window)),
         scale(op.scale) {}
 
   __device__ int group() const { return heads / kv_heads; }
@@ -47,6 +48,9 @@ struct Layout {
     }
     return low;
   }
+  // Of the keys that a query sees, and behind the queries that see a key.
+  __device__ int first_key(int query) const { return max(doc_offsets[document_of(query)], query - window + 1); }
+  __device__ int queries_end(int key) const { return min(doc_offsets[document_of(key) + 1], key + window); }
 };
 
 __device__ float to_float(float x) { return x; }
@@ -118,7 +122,7 @@ __global__ void forward_kernel(const Layout l, const T* qkv, T* out, float* lse)
   if (!l.in_tail(place.token)) {
     const Row q = Row::load(qkv + l.qkv_row(place.token, place.head), l.head_dim);
     const int k_head = l.heads + place.head / l.group();
-    for (int j = l.doc_offsets[l.document_of(place.token)]; j <= place.token; ++j) {
+    for (int j = l.first_key(place.token); j <= place.token; ++j) {
       const float s = l.scale * q.dot(Row::load(qkv + l.qkv_row(j, k_head), l.head_dim));
       const float higher = fmaxf(top, s), p = expf(s - higher), correction = expf(top - higher);
       sums.scale(correction);
@@ -155,7 +159,7 @@ __global__ void query_kernel(const Layout l, const GradArrays<T> a) {
     const float lse = a.lse[statistic];
     delta = dout.dot(Row::load(a.out + out_at, l.head_dim));
     const int k_head = l.heads + place.head / l.group();
-    for (int j = l.doc_offsets[l.document_of(place.token)]; j <= place.token; ++j) {
+    for (int j = l.first_key(place.token); j <= place.token; ++j) {
       const Row k = Row::load(a.qkv + l.qkv_row(j, k_head), l.head_dim);
       const Row v = Row::load(a.qkv + l.qkv_row(j, k_head + l.kv_heads), l.head_dim);
       const float p = expf(l.scale * q.dot(k) - lse);
@@ -177,7 +181,7 @@ __global__ void key_kernel(const Layout l, const GradArrays<T> a) {
   Row dk, dv;
   if (!l.in_tail(place.token)) {
     const Row k = Row::load(a.qkv + k_at, l.head_dim), v = Row::load(a.qkv + v_at, l.head_dim);
-    const int end = l.doc_offsets[l.document_of(place.token) + 1];
+    const int end = l.queries_end(place.token);
     for (int h = place.head * l.group(); h < (place.head + 1) * l.group(); ++h) {
       for (int i = place.token; i < end; ++i) {
         const Row q = Row::load(a.qkv + l.qkv_row(i, h), l.head_dim);

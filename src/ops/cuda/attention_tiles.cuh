@@ -186,10 +186,10 @@ __device__ inline void round_to_weights(std::uint32_t (&weights)[kM][kN / 2][4],
   }
 }
 
-// Scores of keys that come after the query become -infinity. `rows` and `columns` are the first token of each;
-// transposed: keys are rows.
-template <bool kTransposed, int kM, int kN>
-__device__ inline void hide_later_keys(float (&scores)[kM][kN][4], int rows, int columns) {
+// Scores become -infinity where `hides(row, column)` says so of their tokens, both counted from the same place. `rows`
+// and `columns` are the first token of each.
+template <int kM, int kN, class Hides>
+__device__ inline void hide_keys(float (&scores)[kM][kN][4], int rows, int columns, const Hides& hides) {
   const int ahead = rows + lane_index() / 4 - columns - lane_index() % 4 * 2;  // of its column, in scores[0][0][0]
 #pragma unroll
   for (int m = 0; m < kM; ++m) {
@@ -199,10 +199,21 @@ __device__ inline void hide_later_keys(float (&scores)[kM][kN][4], int rows, int
       for (int i = 0; i < 4; ++i) {
         const int column =
             n * 8 + i % 2 - m * 16 - i / 2 * 8;  // seen from its row, which takes its place beside `ahead`
-        if (kTransposed ? ahead > column : ahead < column) scores[m][n][i] = -INFINITY;
+        if (hides(ahead, column)) scores[m][n][i] = -INFINITY;
       }
     }
   }
+}
+
+// Keys that come after the query, and keys that lie `window` tokens or more before it. Transposed: keys are rows.
+template <bool kTransposed, int kM, int kN>
+__device__ inline void hide_later_keys(float (&scores)[kM][kN][4], int rows, int columns) {
+  hide_keys(scores, rows, columns, [](int row, int column) { return kTransposed ? row > column : row < column; });
+}
+template <bool kTransposed, int kM, int kN>
+__device__ inline void hide_far_keys(float (&scores)[kM][kN][4], int rows, int columns, int window) {
+  hide_keys(scores, rows, columns,
+            [=](int row, int column) { return (kTransposed ? column - row : row - column) >= window; });
 }
 
 // One warp writes its accumulator, each row times its factor, through its own rows of shared memory, so that global
@@ -275,13 +286,14 @@ __device__ inline void clear_rows(void* rows, std::int64_t row_bytes, std::int64
 // The softmax of tiled attention, forward, in registers: the running statistics of rows, a step for each tile of
 // scores, and the last step. Rows are those of mma's C: lane / 4 and lane / 4 + 8 of each 16.
 
-// The largest score of each row, and this thread's share of its sum of p.
+// The largest score of each row, and this thread's share of its sum of p. It begins below every score, but as a number:
+// a row may see no key of the first tiles of a window.
 template <int kM>
 struct SoftmaxRows {
   float top[kM][2], sum[kM][2];
   __device__ SoftmaxRows() {
 #pragma unroll
-    for (int m = 0; m < kM; ++m) top[m][0] = top[m][1] = -INFINITY, sum[m][0] = sum[m][1] = 0;
+    for (int m = 0; m < kM; ++m) top[m][0] = top[m][1] = -1e30f, sum[m][0] = sum[m][1] = 0;
   }
 };
 

@@ -96,6 +96,12 @@ LtOperation operation(const GemmShape& s) {
     const std::int8_t fast = 1;
     REDLINE_CUBLAS(lt::cublasLtMatmulDescSetAttribute(op, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof fast));
   }
+  if (s.bias) {  // for each row of its C, a column of ours
+    const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+    REDLINE_CUBLAS(lt::cublasLtMatmulDescSetAttribute(op, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue));
+    const cudaDataType_t type = data_type(s.output);
+    REDLINE_CUBLAS(lt::cublasLtMatmulDescSetAttribute(op, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof type));
+  }
   return owned;
 }
 
@@ -140,6 +146,7 @@ GemmShape::GemmShape(const Gemm& g)
       accumulate(g.beta != 0),
       tf32(g.how.math == Math::tf32 && g.input == DType::f32),
       fast_sums(g.how.fast_sums && is_fp8(g.input)),
+      bias(g.bias != nullptr),
       align_a(alignment(g.a, g.batch, g.stride_a, g.input)),
       align_b(alignment(g.b, g.batch, g.stride_b, g.input_b)),
       align_c(std::min(alignment(g.c, g.batch, g.stride_c, g.output), alignment(g.added))),
@@ -156,6 +163,7 @@ GemmShape::GemmShape(const Gemm& g)
   REDLINE_CHECK(!fp8 || (g.a_scale && g.b_scale && !transpose_a && transpose_b), "{} without scales, or not by rows",
                 str());
   REDLINE_CHECK(!g.added || g.beta != 0, "{} adds an array zero times", str());
+  REDLINE_CHECK(!bias || (batch == 1 && !accumulate), "{} has a bias", str());
 }
 
 std::string GemmShape::str() const {
@@ -168,7 +176,10 @@ std::string GemmShape::str() const {
       tf32        ? " tf32"
       : fast_sums ? " fast"
                   : "",
-      accumulate ? " +=" : "", lda, ldb, ldc, align_a, align_b, align_c, batched);
+      accumulate ? " +="
+      : bias     ? " +bias"
+                 : "",
+      lda, ldb, ldc, align_a, align_b, align_c, batched);
 }
 
 GemmPlan::GemmPlan(cublasLtHandle_t handle, const GemmShape& s)
@@ -181,6 +192,7 @@ GemmPlan::GemmPlan(cublasLtHandle_t handle, const GemmShape& s)
   // The heuristic wants to know that there are scales, and looks at none.
   const auto* const somewhere = reinterpret_cast<const float*>(std::uintptr_t{kFullAlignment});
   if (is_fp8(s.input)) set_scales(somewhere, somewhere);
+  if (s.bias) set_bias(somewhere);
 }
 
 void GemmPlan::set_scales(const float* a, const float* b) const {
@@ -189,6 +201,11 @@ void GemmPlan::set_scales(const float* a, const float* b) const {
   };
   set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, b);
   set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, a);
+}
+
+void GemmPlan::set_bias(const void* bias) const {
+  REDLINE_CUBLAS(
+      lt::cublasLtMatmulDescSetAttribute(operation_.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias));
 }
 
 std::vector<cublasLtMatmulAlgo_t> GemmPlan::candidates() const { return proposals(kCandidates); }
@@ -255,6 +272,7 @@ cublasStatus_t GemmPlan::try_run(const cublasLtMatmulAlgo_t& algorithm, const Op
   const float beta = shape_.accumulate ? with.beta : 0.0f;
   const void* const added = with.added ? with.added : with.c;
   if (is_fp8(shape_.input)) set_scales(with.a_scale, with.b_scale);  // for each launch: layers share a plan
+  if (shape_.bias) set_bias(with.bias);
   return lt::cublasLtMatmul(handle_, operation_.get(), &with.alpha, with.b, b_.get(), with.a, a_.get(), &beta, added,
                             c_.get(), with.c, c_.get(), &algorithm, with.workspace,
                             static_cast<std::size_t>(shape_.workspace), launch.stream);
@@ -262,7 +280,7 @@ cublasStatus_t GemmPlan::try_run(const cublasLtMatmulAlgo_t& algorithm, const Op
 
 void GemmPlan::run(const Gemm& g, const Launch& launch) const {
   const cublasStatus_t status =
-      try_run(algorithm_, {g.a, g.b, g.c, g.workspace, g.a_scale, g.b_scale, g.added, g.alpha, g.beta}, launch);
+      try_run(algorithm_, {g.a, g.b, g.c, g.workspace, g.a_scale, g.b_scale, g.added, g.alpha, g.beta, g.bias}, launch);
   if (status != CUBLAS_STATUS_SUCCESS)
     fail_machine("{}:{}: cublasLtMatmul of {}: {}", __FILE__, __LINE__, shape_.str(),
                  lt::cublasLtGetStatusString(status));

@@ -101,9 +101,10 @@ struct GemmShape {
   bool transpose_a, transpose_b;
   std::int64_t m, n, k, lda, ldb, ldc;
   DType input, input_b, output;
-  bool accumulate;                          // beta is not 0
-  bool tf32;                                // of fp32 inputs only
-  bool fast_sums;                           // of fp8 inputs only
+  bool accumulate;  // beta is not 0
+  bool tf32;        // of fp32 inputs only
+  bool fast_sums;   // of fp8 inputs only
+  bool bias;
   std::uint32_t align_a, align_b, align_c;  // bytes, at most 256: what cuBLASLt asks for
   std::int64_t workspace;                   // bytes that an algorithm may use
   std::int64_t batch, stride_a, stride_b, stride_c;
@@ -143,6 +144,7 @@ class GemmPlan {
     const float *a_scale = nullptr, *b_scale = nullptr;
     const void* added = nullptr;  // none: c
     float alpha = 1, beta = 1;    // the latter where something is added
+    const void* bias = nullptr;
   };
   cublasStatus_t try_run(const cublasLtMatmulAlgo_t& algorithm, const Operands& with, const Launch& launch) const;
 
@@ -154,6 +156,7 @@ class GemmPlan {
   LtOperation operation_;
   LtLayout a_, b_, c_;  // of our A, B and C
   void set_scales(const float* a, const float* b) const;
+  void set_bias(const void* bias) const;
   std::vector<cublasLtMatmulAlgo_t> proposals(int most) const;
   cublasLtMatmulAlgo_t algorithm_{};
 };

@@ -1,4 +1,5 @@
-// Embedding: y[i] = weight[tokens[i]]. Gradient: dweight[t] (+)= sum of dy[i] over tokens[i] == t, in the order of i.
+// Embedding: y[i] = scale * weight[tokens[i]]. Gradient: dweight[t] (+)= scale * the sum of dy[i] over tokens[i] == t,
+// in the order of i.
 // Forward, one thread copies kVectors vectors. Backward, a stable radix sort of the tokens has made every row of the
 // table one run of the sorted order. A block adds up one chunk of that order over its threads' columns; a run inside a
 // chunk goes to its row at once, the pieces of a run that crosses chunks go to scratch and are added in order by a
@@ -19,8 +20,16 @@ using namespace device::cuda;
 constexpr int kVectors = 4;  // of a thread: independent rows of the table on their way at once
 
 template <class T, int kWidth>
+__device__ Vector<T, kWidth> scaled(const Vector<T, kWidth>& x, float scale) {
+  float out[kWidth];
+#pragma unroll
+  for (int e = 0; e < kWidth; ++e) out[e] = x[e] * scale;
+  return Vector<T, kWidth>::from(out);
+}
+
+template <class T, int kWidth>
 __global__ void __launch_bounds__(kPlaceThreads)
-    embed(const std::int32_t* tokens, const T* weight, T* y, std::int64_t n, std::int32_t d) {
+    embed(const std::int32_t* tokens, const T* weight, T* y, std::int64_t n, std::int32_t d, float scale) {
   Place at[kVectors];
   Vector<T, kWidth> row[kVectors];
 #pragma unroll
@@ -30,7 +39,7 @@ __global__ void __launch_bounds__(kPlaceThreads)
   }
 #pragma unroll
   for (int v = 0; v < kVectors; ++v)
-    if (at[v].inside) store(y + at[v].row * d + at[v].column, row[v]);
+    if (at[v].inside) store(y + at[v].row * d + at[v].column, scaled(row[v], scale));
 }
 
 __global__ void __launch_bounds__(kPlaceThreads) count_up(std::int32_t* index, std::int32_t n) {
@@ -48,6 +57,7 @@ struct GradArguments {
   std::int32_t n, d, chunk;
   bool accumulate;
   std::int32_t padding;
+  float scale;
 
   __device__ float* piece(std::int32_t of_chunk, int which) const {
     return pieces + (std::int64_t{of_chunk} * 2 + which) * d;
@@ -60,7 +70,9 @@ __device__ std::int32_t column_of_thread() {
 }
 
 template <int kWidth>
-__device__ void put(float* to, float (&sum)[kWidth], bool accumulate) {
+__device__ void put(float* to, float (&sum)[kWidth], float scale, bool accumulate) {
+#pragma unroll
+  for (int e = 0; e < kWidth; ++e) sum[e] *= scale;
   if (accumulate) {
     const auto before = load<kWidth>(to);
 #pragma unroll
@@ -96,7 +108,7 @@ __global__ void __launch_bounds__(kColumnThreads) sum_chunks(const GradArguments
       } else if (goes_on) {
         store(a.piece(chunk, 1) + column, sum);
       } else if (a.tokens[i] != a.padding) {
-        put(a.dweight + std::int64_t{a.tokens[i]} * a.d + column, sum, a.accumulate);
+        put(a.dweight + std::int64_t{a.tokens[i]} * a.d + column, sum, a.scale, a.accumulate);
       }
       from_before = false;
 #pragma unroll
@@ -127,7 +139,7 @@ __global__ void __launch_bounds__(kColumnThreads) join_chunks(const GradArgument
 #pragma unroll
     for (int e = 0; e < kWidth; ++e) sum[e] += piece[e];
   }
-  put(a.dweight + std::int64_t{token} * a.d + column, sum, a.accumulate);
+  put(a.dweight + std::int64_t{token} * a.d + column, sum, a.scale, a.accumulate);
 }
 
 }  // namespace
@@ -136,7 +148,7 @@ void run(const Embed<Tensor>& op, const Launch& launch) {
   const std::int64_t n = op.y.rows(), d = op.y.columns();
   for_type_and_width(op.y.dtype, in_vectors(d, {op.weight, op.y}), [&]<class T, int kWidth>() {
     embed<T, kWidth><<<place_blocks(n, d, kWidth, kVectors), kPlaceThreads, 0, launch.stream>>>(
-        op.tokens.i32(), op.weight.as<T>(), op.y.as<T>(), n, static_cast<std::int32_t>(d));
+        op.tokens.i32(), op.weight.as<T>(), op.y.as<T>(), n, static_cast<std::int32_t>(d), op.scale);
   });
   REDLINE_LAUNCHED();
 }
@@ -171,7 +183,7 @@ void run(const EmbedGrad<Tensor>& op, const Launch& launch) {
   const auto chunks = static_cast<std::int32_t>(ceil_div<std::int64_t>(n, chunk));
   const GradArguments arguments{
       op.order.i32(), op.order.i32() + n, op.dweight.f32(), op.pieces.f32(), n, d, static_cast<std::int32_t>(chunk),
-      op.accumulate,  op.padding};
+      op.accumulate,  op.padding,         op.scale};
   for_type_and_width(op.dy.dtype, in_vectors(d, {op.dy, op.dweight, op.pieces}), [&]<class T, int kWidth>() {
     const std::int64_t threads = std::min<std::int64_t>(kColumnThreads, whole_warps(d / kWidth));
     const dim3 tiles(static_cast<unsigned>(chunks), blocks_for(d / kWidth, threads));

@@ -139,10 +139,11 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // One block: d is a few thousand.
-__global__ void __launch_bounds__(1024) bound_scale(const bf16* weight, std::int32_t d, Fp8Scale* scale) {
+__global__ void __launch_bounds__(1024) bound_scale(const bf16* weight, float plus, std::int32_t d, Fp8Scale* scale) {
   __shared__ float parts[kMaxWarps];
   float most = 0;
-  for (std::int32_t i = threadIdx.x; i < d; i += blockDim.x) most = fmaxf(most, fabsf(__bfloat162float(weight[i])));
+  for (std::int32_t i = threadIdx.x; i < d; i += blockDim.x)
+    most = fmaxf(most, fabsf(__bfloat162float(weight[i]) + plus));
   most = row_max(most, parts);
   if (threadIdx.x == 0) *scale = entry(sqrtf(static_cast<float>(d)) * most, kE4m3.largest);
 }
@@ -217,8 +218,8 @@ void run(const QuantizeWeight<Tensor>& op, const Launch& launch) {
 
 void run(const BoundScale<Tensor>& op, const Launch& launch) {
   REDLINE_CHECK(op.weight.dtype == DType::bf16, "weights of a norm in {}", name_of(op.weight.dtype));
-  bound_scale<<<1, 1024, 0, launch.stream>>>(op.weight.as<bf16>(), static_cast<std::int32_t>(op.weight.elements()),
-                                             op.scale.as<Fp8Scale>());
+  bound_scale<<<1, 1024, 0, launch.stream>>>(op.weight.as<bf16>(), op.one_plus ? 1.0f : 0.0f,
+                                             static_cast<std::int32_t>(op.weight.elements()), op.scale.as<Fp8Scale>());
   REDLINE_LAUNCHED();
 }
 

@@ -171,7 +171,7 @@ std::int64_t vector_of(const Gemm& g) {
     return reinterpret_cast<std::uintptr_t>(p) % 16 == 0 && ld * static_cast<std::int64_t>(size_of(type)) % 16 == 0;
   };
   const bool aligned = whole(g.a, g.lda, g.input) && whole(g.b, g.ldb, g.input_b) && whole(g.c, g.ldc, g.output) &&
-                       whole(g.added, 0, g.output);
+                       whole(g.added, 0, g.output) && whole(g.bias, 0, g.output);
   return aligned ? 16 / static_cast<std::int64_t>(size_of(g.input)) : 0;
 }
 
@@ -188,6 +188,7 @@ Gemm part(Gemm g, std::int64_t Gemm::*extent, std::int64_t first, std::int64_t c
     const std::int64_t elements = first * (extent == &Gemm::m ? g.ldc : 1);
     move(g.c, g.output, elements);
     move(g.added, g.output, elements);
+    if (extent == &Gemm::n) move(g.bias, g.output, first);
   }
   return g;
 }
@@ -207,7 +208,7 @@ void in_whole_vectors(const Gemm& g, const Run& run) {
     Gemm vectors = part(g, extent, 0, whole);
     if (extent == &Gemm::k) {
       vectors.beta = 1;
-      vectors.added = nullptr;
+      vectors.added = vectors.bias = nullptr;  // the part before has them
     }
     in_whole_vectors(part(g, extent, whole, left), run);
     return in_whole_vectors(vectors, run);

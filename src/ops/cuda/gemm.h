@@ -35,6 +35,7 @@ struct Gemm {
   std::int64_t workspace_bytes = 0;
   float alpha = 1;
   const void* added = nullptr;  // D; none: C
+  const void* bias = nullptr;   // [n] of the output's type, added to every row
   std::int64_t batch = 1, stride_a = 0, stride_b = 0, stride_c = 0;
 };
 

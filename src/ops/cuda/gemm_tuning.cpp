@@ -96,14 +96,16 @@ std::optional<GemmTrial> GemmTrial::open(const GemmPlan& plan, const Launch& lau
   trial.c_ = random_array(s.output, s.span_c(), launch.stream);
   trial.workspace_ = device::cuda::try_device_bytes(static_cast<std::size_t>(std::max<std::int64_t>(s.workspace, 1)));
   trial.scale_ = random_array(DType::f32, 1, launch.stream);
+  if (s.bias && !(trial.bias_ = random_array(s.output, s.n, launch.stream))) return std::nullopt;
   if (!trial.a_ || !trial.b_ || !trial.c_ || !trial.workspace_ || !trial.scale_) return std::nullopt;
   return trial;
 }
 
 bool GemmTrial::enqueue(const cublasLtMatmulAlgo_t& algorithm) const {
   const float* const scale = reinterpret_cast<const float*>(scale_.get());
-  return plan_->try_run(algorithm, {a_.get(), b_.get(), c_.get(), workspace_.get(), scale, scale}, launch_) ==
-         CUBLAS_STATUS_SUCCESS;
+  GemmPlan::Operands with{a_.get(), b_.get(), c_.get(), workspace_.get(), scale, scale};
+  with.bias = bias_.get();
+  return plan_->try_run(algorithm, with, launch_) == CUBLAS_STATUS_SUCCESS;
 }
 
 double GemmTrial::time(const TimedAlgorithm& timed, double for_seconds) const {

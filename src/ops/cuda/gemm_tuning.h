@@ -46,7 +46,7 @@ class GemmTrial {
 
   const GemmPlan* plan_;
   Launch launch_;
-  device::cuda::DeviceBytes a_, b_, c_, workspace_, scale_;
+  device::cuda::DeviceBytes a_, b_, c_, workspace_, scale_, bias_;
 };
 
 // Lets finalists take turns for so many rounds, and returns the mean time of each, in their order. An algorithm runs

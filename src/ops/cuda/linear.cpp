@@ -73,7 +73,11 @@ template <class Op>
 
 }  // namespace
 
-Gemm product(const Linear<Tensor>& op) { return for_node(op, output(matrix(op.x), matrix(op.weight), matrix(op.y))); }
+Gemm product(const Linear<Tensor>& op) {
+  Gemm g = for_node(op, output(matrix(op.x), matrix(op.weight), matrix(op.y)));
+  g.bias = op.bias.data;
+  return g;
+}
 Gemm product(const LinearInputGrad<Tensor>& op) {
   return for_node(op, input_grad(matrix(op.dy), matrix(op.weight), matrix(op.dx), op.accumulate));
 }
@@ -82,7 +86,8 @@ Gemm product(const LinearWeightGrad<Tensor>& op) {
 }
 
 Gemm product(const Fp8Product<Tensor>& op) {
-  const Gemm g = for_node(op, output(matrix(op.a), matrix(op.b), matrix(op.c)));
+  Gemm g = for_node(op, output(matrix(op.a), matrix(op.b), matrix(op.c)));
+  g.bias = op.bias.data;
   return scaled(g, op.a_scale, op.b_scale, op.accumulate);
 }
 
@@ -120,15 +125,11 @@ HeadProducts head_products(const LmLoss<Tensor>& op, std::int64_t first) {
 }
 
 void run(const Custom<Tensor>& op, const Launch&) { refuse(op); }
-void run(const BiasGrad<Tensor>& op, const Launch&) { refuse(op); }
 void run(const GroupedLinear<Tensor>& op, const Launch&) { refuse(op); }
 void run(const GroupedLinearInputGrad<Tensor>& op, const Launch&) { refuse(op); }
 void run(const GroupedLinearWeightGrad<Tensor>& op, const Launch&) { refuse(op); }
 
-void run(const Linear<Tensor>& op, const Launch& launch) {
-  REDLINE_CHECK(!op.bias.present(), "a linear with a bias has no kernel for a card yet");
-  gemm(product(op), launch);
-}
+void run(const Linear<Tensor>& op, const Launch& launch) { gemm(product(op), launch); }
 void run(const LinearInputGrad<Tensor>& op, const Launch& launch) { gemm(product(op), launch); }
 void run(const LinearWeightGrad<Tensor>& op, const Launch& launch) { gemm(product(op), launch); }
 void run(const Fp8Product<Tensor>& op, const Launch& launch) { gemm(product(op), launch); }

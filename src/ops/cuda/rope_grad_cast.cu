@@ -34,6 +34,7 @@ struct Arguments {
   float* partial;  // [kRowGroups, 2 head_dim]
   CastTo to;
   std::int32_t n;
+  float plus;  // added to every weight: 0 or 1
 };
 
 enum class Kind : std::int32_t { q, k, v };
@@ -253,16 +254,16 @@ __global__ void __launch_bounds__(kThreads, 2) rope_grad_cast_kernel(const Argum
 #pragma unroll
           for (int e = 0; e < 8; ++e) {
             const float a_x = a[e] * x_lower[e], b_x = b[e] * x_upper[e];
-            product = fmaf(a_x, w_lower[e], product);
-            product = fmaf(b_x, w_upper[e], product);
+            product = fmaf(a_x, w_lower[e] + op.plus, product);
+            product = fmaf(b_x, w_upper[e] + op.plus, product);
             dw[e] = fmaf(a_x, rstd[r], dw[e]);
             dw[8 + e] = fmaf(b_x, rstd[r], dw[8 + e]);
           }
           const float slope = norm_slope(head_sum(product, l.pairs_of_head()), rstd[r], l.head_dim);
 #pragma unroll
           for (int e = 0; e < 8; ++e) {
-            a[e] = norm_dx(a[e], x_lower.again(e), w_lower.again(e), rstd[r], slope);
-            b[e] = norm_dx(b[e], x_upper.again(e), w_upper.again(e), rstd[r], slope);
+            a[e] = norm_dx(a[e], x_lower.again(e), w_lower.again(e) + op.plus, rstd[r], slope);
+            b[e] = norm_dx(b[e], x_upper.again(e), w_upper.again(e) + op.plus, rstd[r], slope);
           }
         }
         if (rotates) lower = Pair8::from(a), upper = Pair8::from(b);
@@ -328,7 +329,7 @@ void rope_grad_cast(const RopeQkNormGrad<Tensor>& op, const Launch& launch) {
   allow_shared(kernel, shared);
   launch_early(launch, kernel, kRowGroups, kThreads, shared,
                {op.dqkv.as<bf16>(), op.q_norm.as<bf16>(), op.k_norm.as<bf16>(), op.positions.i32(), op.table.f32(),
-                op.raw.as<bf16>(), op.rstd.f32(), op.partial.f32(), to, i32(n)},
+                op.raw.as<bf16>(), op.rstd.f32(), op.partial.f32(), to, i32(n), op.one_plus ? 1.0f : 0.0f},
                row);
   if (norm) sum_row_groups(op.partial, layout.head_dim, op.dq_norm.f32(), op.dk_norm.f32(), op.accumulate, launch);
 }

@@ -264,6 +264,7 @@ dim3 block_for(std::int64_t pairs, int pairs_of_thread, std::int64_t most, std::
 }  // namespace
 
 void rope_projection_norm(const RopeQkNorm<Tensor>& op, const Launch& launch) {
+  REDLINE_CHECK(!op.one_plus, "no norm over all of q and k has weights 1 + w");
   const std::int64_t n = op.qkv.rows();
   const Row row = row_of(op.layout);
   for_pairs(op.layout, op.qkv.dtype, {op.qkv, op.q_norm, op.k_norm, op.table, op.raw}, [&]<class T, int kWidth>() {
@@ -277,6 +278,7 @@ void rope_projection_norm(const RopeQkNorm<Tensor>& op, const Launch& launch) {
 }
 
 void rope_projection_norm_grad(const RopeQkNormGrad<Tensor>& op, const Launch& launch) {
+  REDLINE_CHECK(!op.one_plus, "no norm over all of q and k has weights 1 + w");
   const std::int64_t n = op.dqkv.rows();
   const Row row = row_of(op.layout);
   for_pairs(op.layout, op.dqkv.dtype, {op.dqkv, op.q_norm, op.k_norm, op.table, op.raw}, [&]<class T, int kWidth>() {

@@ -53,6 +53,7 @@ struct RopeArguments {
   std::uint32_t items;  // tokens * qk_heads
   float eps;
   float direction;  // -1 undoes the rotation
+  float plus = 0;   // added to every weight: 0 or 1
 };
 
 template <class T, int kWidth, bool kNorm>
@@ -105,7 +106,7 @@ __global__ void __launch_bounds__(kThreads, (kResident<kWidth, kNorm>))
       }
       const auto w_lower = load<kWidth>(norm + j), w_upper = load<kWidth>(norm + half + j);
 #pragma unroll
-      for (int e = 0; e < kWidth; ++e) a[e] *= rstd * w_lower[e], b[e] *= rstd * w_upper[e];
+      for (int e = 0; e < kWidth; ++e) a[e] *= rstd * (w_lower[e] + op.plus), b[e] *= rstd * (w_upper[e] + op.plus);
     }
 #pragma unroll
     for (int e = 0; e < kWidth; ++e) {
@@ -127,6 +128,7 @@ struct NormGradArguments {
   const float* rstd;
   float* partial;  // [kRowGroups, 2 head_dim]
   std::int64_t n;
+  float plus;  // added to every weight: 0 or 1
 };
 
 // The most threads of a block. Two blocks are resident, with 80 registers a thread: hence weights stay packed. With 256
@@ -226,8 +228,8 @@ __device__ void norm_grad(const NormGradArguments<T>& op, const Heads& l, const 
         const Rotated dy = rotated(lower[step][e], upper[step][e], cosine[e], -sine[e]);
         a[step][e] = dy.lower, b[step][e] = dy.upper;
         const float a_x = a[step][e] * x_lower[step][e], b_x = b[step][e] * x_upper[step][e];
-        product = fmaf(a_x, w_lower[step][e], product);
-        product = fmaf(b_x, w_upper[step][e], product);
+        product = fmaf(a_x, w_lower[step][e] + op.plus, product);
+        product = fmaf(b_x, w_upper[step][e] + op.plus, product);
         dw_lower[step][e] += a_x * rstd;
         dw_upper[step][e] += b_x * rstd;
       }
@@ -237,8 +239,8 @@ __device__ void norm_grad(const NormGradArguments<T>& op, const Heads& l, const 
     for (int step = 0; step < kSteps; ++step) {
 #pragma unroll
       for (int e = 0; e < kWidth; ++e) {
-        a[step][e] = norm_dx(a[step][e], x_lower[step].again(e), w_lower[step].again(e), rstd, slope);
-        b[step][e] = norm_dx(b[step][e], x_upper[step].again(e), w_upper[step].again(e), rstd, slope);
+        a[step][e] = norm_dx(a[step][e], x_lower[step].again(e), w_lower[step].again(e) + op.plus, rstd, slope);
+        b[step][e] = norm_dx(b[step][e], x_upper[step].again(e), w_upper[step].again(e) + op.plus, rstd, slope);
       }
       if (left <= 0 || !is_column(step)) continue;
       store_once(dx + column_of(step), Vector<T, kWidth>::from(a[step]));
@@ -333,7 +335,7 @@ void update_gradient(const RopeQkNormGrad<Tensor>& op, const Launch& launch) {
     allow_shared(kernel, shared);
     launch_early(launch, kernel, kRowGroups, static_cast<unsigned>(threads), shared,
                  {op.dqkv.as<T>(), op.q_norm.as<T>(), op.k_norm.as<T>(), op.positions.i32(), op.table.f32(),
-                  op.raw.as<T>(), op.rstd.f32(), op.partial.f32(), op.dqkv.rows()},
+                  op.raw.as<T>(), op.rstd.f32(), op.partial.f32(), op.dqkv.rows(), op.one_plus ? 1.0f : 0.0f},
                  heads, pass);
     sum_row_groups(op.partial, op.layout.head_dim, op.dq_norm.f32(), op.dk_norm.f32(), op.accumulate, launch);
   });
@@ -346,7 +348,7 @@ void run(const RopeQkNorm<Tensor>& op, const Launch& launch) {
   const bool vectors = heads_in_vectors(op.layout, {op.qkv, op.q_norm, op.k_norm, op.table, op.raw});
   for_type_and_width(op.qkv.dtype, vectors, [&]<class T, int kWidth>() {
     rotate<T, kWidth>({op.qkv.as<T>(), op.q_norm.as<T>(), op.k_norm.as<T>(), op.positions.i32(), op.table.f32(),
-                       op.raw.as<T>(), op.rstd.f32(), 0, op.eps, 1.0f},
+                       op.raw.as<T>(), op.rstd.f32(), 0, op.eps, 1.0f, op.one_plus ? 1.0f : 0.0f},
                       op.qkv.rows(), op.layout, launch.stream);
   });
 }

@@ -1,5 +1,6 @@
-// SwiGLU, a row of gate_up is [gate | up]:  y = gate * s * up,  s = sigmoid(gate) = 1 / (1 + exp(-gate)).
-// Gradient:  dup = dy * gate * s;  dgate = dy * up * s * (1 + gate * (1 - s)).
+// Gated linear units, a row of gate_up is [gate | up]:  y = gate * s * up,  s = sigmoid(u) = 1 / (1 + exp(-u)), where u
+// is the gate for SwiGLU and a polynomial of it for GeGLU (ops/swiglu.h).
+// Gradient:  dup = dy * gate * s;  dgate = dy * up * s * (1 + gate * (1 - s) * du/dgate).
 // One thread has one vector of y: the vectors of gate and up under it. It reads both before it writes either, so the
 // gradient may be in place. Where results are cast to eight bits a block has a tile of y, a thread four vectors in rows
 // that follow each other, all of which it reads first (fp8_casts.cuh).
@@ -15,12 +16,23 @@ using namespace device::cuda;
 // Where exp overflows the quotient is 0, as it should be.
 __device__ float sigmoid(float x) { return __fdividef(1.0f, 1.0f + __expf(-x)); }
 
+// The argument of the sigmoid, and how it changes with the gate.
+constexpr float kGelu = 1.5957691216f, kCube = 0.044715f;  // 2 sqrt(2 / pi)
+template <Gate kGate>
+__device__ float argument(float gate) {
+  return kGate == Gate::silu ? gate : kGelu * gate * fmaf(kCube * gate, gate, 1.0f);
+}
+template <Gate kGate>
+__device__ float argument_slope(float gate) {
+  return kGelu * fmaf(3 * kCube * gate, gate, 1.0f);
+}
+
 // Kernels with casts and without share these: their results agree to the bit.
-template <class T, int kWidth>
+template <Gate kGate, class T, int kWidth>
 __device__ Vector<T, kWidth> activated(const Vector<T, kWidth>& gate, const Vector<T, kWidth>& up) {
   float out[kWidth];
 #pragma unroll
-  for (int e = 0; e < kWidth; ++e) out[e] = gate[e] * up[e] * sigmoid(gate[e]);
+  for (int e = 0; e < kWidth; ++e) out[e] = gate[e] * up[e] * sigmoid(argument<kGate>(gate[e]));
   return Vector<T, kWidth>::from(out);
 }
 
@@ -28,35 +40,36 @@ template <class T, int kWidth>
 struct Slopes {
   Vector<T, kWidth> gate, up;
 };
-template <class T, int kWidth>
+template <Gate kGate, class T, int kWidth>
 __device__ Slopes<T, kWidth> slopes(const Vector<T, kWidth>& gate, const Vector<T, kWidth>& up,
                                     const Vector<T, kWidth>& slope) {
   float dgate[kWidth], dup[kWidth];
 #pragma unroll
   for (int e = 0; e < kWidth; ++e) {
-    const float g = gate[e], s = sigmoid(g);
+    const float g = gate[e], s = sigmoid(argument<kGate>(g)),
+                rest = kGate == Gate::silu ? 1.0f - s : (1.0f - s) * argument_slope<kGate>(g);
     dup[e] = slope[e] * g * s;
-    dgate[e] = slope[e] * up[e] * s * fmaf(g, 1.0f - s, 1.0f);
+    dgate[e] = slope[e] * up[e] * s * fmaf(g, rest, 1.0f);
   }
   return {Vector<T, kWidth>::from(dgate), Vector<T, kWidth>::from(dup)};
 }
 
-template <class T, int kWidth>
+template <Gate kGate, class T, int kWidth>
 __global__ void __launch_bounds__(kPlaceThreads) swiglu(const T* gate_up, T* y, std::int64_t n, std::int32_t f) {
   const Place at = place_of_thread<kWidth>(n, f);
   if (!at.inside) return;
   const T* from = gate_up + at.row * 2 * f + at.column;
-  store<kWidth>(y + at.row * f + at.column, activated(load<kWidth>(from), load<kWidth>(from + f)));
+  store<kWidth>(y + at.row * f + at.column, activated<kGate>(load<kWidth>(from), load<kWidth>(from + f)));
 }
 
-template <class T, int kWidth>
+template <Gate kGate, class T, int kWidth>
 __global__ void __launch_bounds__(kPlaceThreads)
     swiglu_grad(const T* gate_up, const T* dy, T* dgate_up, std::int64_t n, std::int32_t f) {
   const Place at = place_of_thread<kWidth>(n, f);
   if (!at.inside) return;
   const T* from = gate_up + at.row * 2 * f + at.column;
   const auto slope = load<kWidth>(dy + at.row * f + at.column);
-  const auto out = slopes(load<kWidth>(from), load<kWidth>(from + f), slope);
+  const auto out = slopes<kGate>(load<kWidth>(from), load<kWidth>(from + f), slope);
   T* to = dgate_up + at.row * 2 * f + at.column;
   store<kWidth>(to, out.gate);
   store<kWidth>(to + f, out.up);
@@ -74,7 +87,7 @@ __device__ uint2 cast_and_store(const Vector<bf16, 8>& x, bool inside, std::int6
 }
 
 // Four blocks a multiprocessor have 128 KiB of loads under way.
-template <bool kE5m2>
+template <Gate kGate, bool kE5m2>
 __global__ void __launch_bounds__(TileThread::kThreads, 4)
     swiglu_cast(const bf16* gate_up, bf16* y, const CastTo to, std::int64_t n, std::int32_t f) {
   __shared__ TurnedTile<TileThread::kRows> tile;
@@ -95,8 +108,8 @@ __global__ void __launch_bounds__(TileThread::kThreads, 4)
   uint2 bytes[4];
 #pragma unroll
   for (int r = 0; r < 4; ++r) {
-    bytes[r] =
-        cast_and_store<kE5m2>(activated(gate[r], up[r]), inside(r), (row + r) * f + column, y, to, scale, largest);
+    bytes[r] = cast_and_store<kE5m2>(activated<kGate>(gate[r], up[r]), inside(r), (row + r) * f + column, y, to, scale,
+                                     largest);
   }
   if (to.columns) tile.put(own.row, own.column, bytes);
   if (to.amax) largest.put(largest_of_warps, static_cast<int>(threadIdx.x));
@@ -106,7 +119,7 @@ __global__ void __launch_bounds__(TileThread::kThreads, 4)
   tile.store(to.columns, first_row, first_column, n, f, static_cast<int>(threadIdx.x), TileThread::kThreads);
 }
 
-template <bool kE5m2>
+template <Gate kGate, bool kE5m2>
 __global__ void __launch_bounds__(TileThread::kThreads, 3)
     swiglu_grad_cast(const bf16* gate_up, const bf16* dy, bf16* dgate_up, const CastTo to, std::int64_t n,
                      std::int32_t f) {
@@ -129,7 +142,7 @@ __global__ void __launch_bounds__(TileThread::kThreads, 3)
   uint2 gate_bytes[4], up_bytes[4];
 #pragma unroll
   for (int r = 0; r < 4; ++r) {
-    const auto out = slopes(gate[r], up[r], slope[r]);
+    const auto out = slopes<kGate>(gate[r], up[r], slope[r]);
     const std::int64_t at = (row + r) * 2 * f + column;
     gate_bytes[r] = cast_and_store<kE5m2>(out.gate, inside(r), at, dgate_up, to, scale, largest);
     up_bytes[r] = cast_and_store<kE5m2>(out.up, inside(r), at + f, dgate_up, to, scale, largest);
@@ -158,41 +171,50 @@ dim3 cast_blocks(std::int64_t n, std::int64_t f, const CastTo& to, std::initiali
   return blocks;
 }
 
-}  // namespace
-
-void run(const SwiGlu<Tensor>& op, const Launch& launch) {
+template <Gate kGate>
+void forward(const SwiGlu<Tensor>& op, const Launch& launch) {
   const std::int64_t n = op.gate_up.rows(), f = op.gate_up.columns() / 2;
   const auto f32 = static_cast<std::int32_t>(f);
   if (op.fp8.present()) {
     const CastTo to = cast_to(op.fp8);
     const dim3 blocks = cast_blocks(n, f, to, {op.gate_up, op.y});
-    const auto kernel = to.e5m2 ? swiglu_cast<true> : swiglu_cast<false>;
+    const auto kernel = to.e5m2 ? swiglu_cast<kGate, true> : swiglu_cast<kGate, false>;
     kernel<<<blocks, TileThread::kThreads, 0, launch.stream>>>(op.gate_up.as<bf16>(), op.y.as<bf16>(), to, n, f32);
   } else {
     for_type_and_width(op.y.dtype, in_vectors(f, {op.gate_up, op.y}), [&]<class T, int kWidth>() {
-      swiglu<T, kWidth>
+      swiglu<kGate, T, kWidth>
           <<<place_blocks(n, f, kWidth), kPlaceThreads, 0, launch.stream>>>(op.gate_up.as<T>(), op.y.as<T>(), n, f32);
     });
   }
   REDLINE_LAUNCHED();
 }
 
-void run(const SwiGluGrad<Tensor>& op, const Launch& launch) {
+template <Gate kGate>
+void backward(const SwiGluGrad<Tensor>& op, const Launch& launch) {
   const std::int64_t n = op.dy.rows(), f = op.dy.columns();
   const auto f32 = static_cast<std::int32_t>(f);
   if (op.fp8.present()) {
     const CastTo to = cast_to(op.fp8);
     const dim3 blocks = cast_blocks(n, f, to, {op.gate_up, op.dy, op.dgate_up});
-    const auto kernel = to.e5m2 ? swiglu_grad_cast<true> : swiglu_grad_cast<false>;
+    const auto kernel = to.e5m2 ? swiglu_grad_cast<kGate, true> : swiglu_grad_cast<kGate, false>;
     kernel<<<blocks, TileThread::kThreads, 0, launch.stream>>>(op.gate_up.as<bf16>(), op.dy.as<bf16>(),
                                                                op.dgate_up.as<bf16>(), to, n, f32);
   } else {
     for_type_and_width(op.dy.dtype, in_vectors(f, {op.gate_up, op.dy, op.dgate_up}), [&]<class T, int kWidth>() {
-      swiglu_grad<T, kWidth><<<place_blocks(n, f, kWidth), kPlaceThreads, 0, launch.stream>>>(
+      swiglu_grad<kGate, T, kWidth><<<place_blocks(n, f, kWidth), kPlaceThreads, 0, launch.stream>>>(
           op.gate_up.as<T>(), op.dy.as<T>(), op.dgate_up.as<T>(), n, f32);
     });
   }
   REDLINE_LAUNCHED();
+}
+
+}  // namespace
+
+void run(const SwiGlu<Tensor>& op, const Launch& launch) {
+  op.gate == Gate::silu ? forward<Gate::silu>(op, launch) : forward<Gate::gelu_tanh>(op, launch);
+}
+void run(const SwiGluGrad<Tensor>& op, const Launch& launch) {
+  op.gate == Gate::silu ? backward<Gate::silu>(op, launch) : backward<Gate::gelu_tanh>(op, launch);
 }
 
 }  // namespace redline::ops::cuda

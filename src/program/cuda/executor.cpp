@@ -1,12 +1,14 @@
 // The CUDA executor. A program's first run launches node by node, which also makes the plans of its products; then it
 // is captured, and every later run replays the graph. Capturing executes nothing, so a first run changes state once.
 #include <array>
+#include <cstring>
 #include <type_traits>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/words.h"
 #include "device/cuda/device.h"
+#include "device/cuda/ranges.h"
 #include "dist/group.h"
 #include "ops/cuda/gemm.h"
 #include "ops/cuda/kernels.h"
@@ -21,6 +23,7 @@ using device::cuda::Event;
 using device::cuda::Graph;
 using device::cuda::GraphExec;
 using device::cuda::Launch;
+using device::cuda::Range;
 
 class CudaExecutor final : public ArenaExecutor {
  public:
@@ -30,7 +33,9 @@ class CudaExecutor final : public ArenaExecutor {
         launch_(device.launch()),
         graphs_(options.graphs),
         group_(options.group),
-        captured_(set.programs.size()) {
+        captured_(set.programs.size()),
+        names_(set.programs.size()),
+        pairs_(pairs()) {
     for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
       lanes_[lane] = device.side_launch();
       if (lane == static_cast<std::size_t>(Lane::side)) continue;
@@ -48,6 +53,7 @@ class CudaExecutor final : public ArenaExecutor {
   void run(std::string_view name, NodeTimer* timer, const StopFlag* stop) override {
     end_if_asked(stop);
     const std::size_t program = index_of(name);
+    const Range range(set().programs[program].name.c_str());
     if (const GraphExec& graph = captured_[program]; graph && !timer) {
       REDLINE_CUDA(cudaGraphLaunch(graph.get(), launch_.stream));
       return;
@@ -56,8 +62,13 @@ class CudaExecutor final : public ArenaExecutor {
       run_timed(program, *timer);
     else
       run_nodes(program);
-    if (graphs_ && !timer) return capture(program);
+    if (graphs_ && !timer && !set().programs[program].across) return capture(program);
     ops::cuda::keep_tuning(launch_);  // of a first run; nothing to do after others
+  }
+
+  void wait(std::string_view name) override {
+    for (const Node& node : set().find(name).nodes)
+      if (node.when == When::start) REDLINE_CUDA(cudaEventSynchronize(pair(node).done.get()));
   }
 
   std::optional<double> waited_for_ranks() const override {
@@ -75,6 +86,7 @@ class CudaExecutor final : public ArenaExecutor {
   void run_nodes(std::size_t program) {
     const std::vector<Node>& nodes = set().programs[program].nodes;
     for (std::size_t i = 0; i < nodes.size(); ++i) {
+      const Range range(name_of(program, i));
       const bool waits = waits_ && nodes[i].when != When::start && is_collective(ops(program)[i]);
       if (waits) waits_->begin(launch_.stream);
       switch (nodes[i].when) {
@@ -84,6 +96,14 @@ class CudaExecutor final : public ArenaExecutor {
       }
       if (waits) waits_->end(launch_.stream);
     }
+  }
+
+  // A node's name for the range around its launch, made once.
+  const char* name_of(std::size_t program, std::size_t node) {
+    std::vector<std::string>& names = names_[program];
+    if (names.empty())
+      for (const Node& each : set().programs[program].nodes) names.push_back(each.full_name());
+    return names[node].c_str();
   }
 
   // On the stream of its lane, after all that was queued on the first so far.
@@ -101,10 +121,7 @@ class CudaExecutor final : public ArenaExecutor {
     Event begun = device::cuda::make_event(cudaEventDisableTiming),
           done = device::cuda::make_event(cudaEventDisableTiming);
   };
-  const Pair& pair(const Node& node) {
-    while (std::ssize(pairs_) <= node.pair) pairs_.emplace_back();
-    return pairs_[static_cast<std::size_t>(node.pair)];
-  }
+  const Pair& pair(const Node& node) const { return pairs_[static_cast<std::size_t>(node.pair)]; }
 
   // One overload set for all kernels; the op's own namespace decides which backend function it is.
   template <class Op>
@@ -112,13 +129,22 @@ class CudaExecutor final : public ArenaExecutor {
     if constexpr (kCollective<Op>) {
       REDLINE_CHECK(group_, "{} without ranks", Op::kName);
       group_->run(op, on.stream);
-    } else if constexpr (std::is_same_v<Op, ops::Copy<Tensor>>)
-      REDLINE_CUDA(cudaMemcpyAsync(op.to.data, op.from.data, static_cast<std::size_t>(op.to.bytes()), cudaMemcpyDefault,
-                                   on.stream));
-    else if constexpr (requires { ops::cuda::run(op, on); })
+    } else if constexpr (std::is_same_v<Op, ops::Copy<Tensor>>) {
+      // A copy from host to host by the runtime would have this thread wait for all of the stream.
+      if (within_host(op))
+        REDLINE_CUDA(cudaLaunchHostFunc(on.stream, copy_on_host, const_cast<ops::Copy<Tensor>*>(&op)));
+      else
+        REDLINE_CUDA(cudaMemcpyAsync(op.to.data, op.from.data, static_cast<std::size_t>(op.to.bytes()),
+                                     cudaMemcpyDefault, on.stream));
+    } else if constexpr (requires { ops::cuda::run(op, on); })
       ops::cuda::run(op, on);
     else
       optim::cuda::run(op, on);
+  }
+
+  static void copy_on_host(void* bound) {
+    const auto& op = *static_cast<const ops::Copy<Tensor>*>(bound);
+    std::memcpy(op.to.data, op.from.data, static_cast<std::size_t>(op.to.bytes()));
   }
 
   // An event before the first node and after each: what the host takes to launch a node counts where the card waited.
@@ -129,6 +155,7 @@ class CudaExecutor final : public ArenaExecutor {
     device_.wait();
     const double start = steady_seconds();
     for (std::size_t i = 0; i < nodes.size(); ++i) {
+      const Range range(name_of(program, i));
       REDLINE_CUDA(cudaEventRecord(marks_[i].get(), launch_.stream));
       if (nodes[i].when != When::wait) run_node(program, i, launch_);
     }
@@ -185,9 +212,10 @@ class CudaExecutor final : public ArenaExecutor {
   std::array<Launch, kLanes> lanes_;
   bool graphs_;
   dist::Group* group_;
-  std::optional<WaitClock> waits_;   // where there are other ranks
-  std::vector<GraphExec> captured_;  // by program; null before its first run
-  std::vector<Pair> pairs_;          // by their number; programs follow each other, so they share them
+  std::optional<WaitClock> waits_;               // where there are other ranks
+  std::vector<GraphExec> captured_;              // by program; null before its first run
+  std::vector<std::vector<std::string>> names_;  // of nodes, by program; empty before its first run
+  std::vector<Pair> pairs_;                      // by their number; programs follow each other, so they share them
   std::vector<Event> marks_;
 };
 

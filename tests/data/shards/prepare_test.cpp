@@ -99,6 +99,22 @@ TEST_F(PrepareTest, SmallExample) {
   EXPECT_TRUE(says(error_of(settings({a})), {"--out", "manifest.json"}));
 }
 
+TEST_F(PrepareTest, TokensAndConversationsAreNamedForWhatTheyAre) {
+  for (const char* name : {"train.bin", "a.idx"})
+    EXPECT_TRUE(says(error_of(settings({write(name, std::string(512, '\1'))})), {name, "data.train=", "tokens"}));
+  const std::string a = write("a.txt", "some text");
+  run(settings({a}));
+  PrepareSettings again = settings({(folder_ / "out").string()});
+  again.out = folder_ / "again";
+  EXPECT_TRUE(says(error_of(again), {"data.train=", "tokens"}));
+  for (const char* line : {R"({"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]})",
+                           R"({"instruction": "a", "input": "", "output": "b"})"}) {
+    again = settings({write("chat.jsonl", std::string(line) + "\n")});
+    again.out = folder_ / "again";
+    EXPECT_TRUE(says(error_of(again), {"chat.jsonl:1:1", "data.chat=auto", "--chat auto"})) << line;
+  }
+}
+
 TEST_F(PrepareTest, EndTokens) {
   const auto a = write("a.txt", "x");
   PrepareSettings s = settings({a});

@@ -38,41 +38,39 @@ LoweringOptions snapshot_options() {
 }
 
 std::vector<std::byte> live_bytes(Engine& engine) {
-  return all_bytes(engine, [&](const auto& tensors, const TakeBytes& take) {
-    read_state(tensors, engine.state(), engine.device(), take);
-  });
+  return all_bytes(engine, [&](const auto& tensors, const TakeBytes& take) { read_state(tensors, engine, take); });
 }
 
 // Gives a step to the card and does not wait for it.
-void give_step(Engine& engine, int index, Snapshot* snapshot) {
+void give_step(Engine& engine, int index) {
   const data::Batch batch =
       batch_of(kSnapshotShape, {random_document(static_cast<std::uint64_t>(index), 64, engine.model().vocab)});
   engine.upload(batch);
   engine.set_step(static_cast<std::uint64_t>(index), 1e-2, 1.0 / 64, 0);
   engine.micro_step(true);
-  if (snapshot) snapshot->hold_update();
   engine.update();
 }
 
-class SnapshotOnCard : public OnCard<::testing::TestWithParam<Snapshot::Where>> {};
+class SnapshotOnCard : public OnCard<::testing::TestWithParam<program::Memory>> {};
 
 TEST_P(SnapshotOnCard, IsTheStateAsItWasThoughStepsFollow) {
-  TinyEngine engine(wide_model(), snapshot_options(), card());
-  // All memory of the card as what is to be spared: no room is left.
-  Snapshot snapshot(engine, GetParam() == Snapshot::Where::host ? card().memory_bytes() : kSpareForSnapshot);
-  ASSERT_EQ(snapshot.where(), GetParam());
+  LoweredModel lowered = lower(wide_model(), snapshot_options());
+  add_snapshot(lowered, GetParam());
+  Engine engine(wide_model(), snapshot_options(), std::move(lowered), card());
+  engine.initialise(3);
+  SavedState snapshot(engine);
   int index = 0;
-  for (; index < 3; ++index) give_step(engine, index, nullptr);  // captured, then replayed
-  for (const int round : {1, 2}) {                               // the second takes the place of the first
+  for (; index < 3; ++index) give_step(engine, index);  // captured, then replayed
+  for (const int round : {1, 2}) {                      // the second takes the place of the first
     const std::vector<std::byte> before = live_bytes(engine);
-    give_step(engine, index++, nullptr);  // under way when it is taken
+    give_step(engine, index++);  // under way when it is taken
     snapshot.take();
     std::vector<std::byte> read;
     std::thread reader([&] {
       read = all_bytes(engine, [&](const auto& tensors, const TakeBytes& take) { snapshot.read(tensors, take); });
     });
     const int first = index;
-    for (; index < first + 3; ++index) give_step(engine, index, &snapshot);
+    for (; index < first + 3; ++index) give_step(engine, index);
     reader.join();
     const std::vector<std::byte> after = live_bytes(engine);
     ASSERT_EQ(read.size(), after.size());
@@ -81,22 +79,22 @@ TEST_P(SnapshotOnCard, IsTheStateAsItWasThoughStepsFollow) {
 
     Engine other(wide_model(), snapshot_options(), card());  // the same steps up to that moment, with nobody reading
     other.initialise(3);
-    for (int i = 0; i < first; ++i) give_step(other, i, nullptr);
+    for (int i = 0; i < first; ++i) give_step(other, i);
     EXPECT_TRUE(read == live_bytes(other)) << "round " << round;
-    for (int i = first; i < index; ++i) give_step(other, i, nullptr);
+    for (int i = first; i < index; ++i) give_step(other, i);
     EXPECT_TRUE(after == live_bytes(other)) << "round " << round;
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Places, SnapshotOnCard, ::testing::Values(Snapshot::Where::device, Snapshot::Where::host),
-                         [](const auto& p) { return p.param == Snapshot::Where::device ? "device" : "host"; });
+INSTANTIATE_TEST_SUITE_P(Places, SnapshotOnCard, ::testing::Values(program::Memory::device, program::Memory::host),
+                         [](const auto& p) { return std::string(program::name_of(p.param)); });
 
 using CheckOnCard = OnCard<>;
 
 TEST_F(CheckOnCard, AParameterThatIsNotFiniteIsFoundWhereverItIs) {
   TinyEngine engine(wide_model(), snapshot_options(), card());
   EXPECT_TRUE(engine.parameters_finite());
-  for (int i = 0; i < 3; ++i) give_step(engine, i, nullptr);
+  for (int i = 0; i < 3; ++i) give_step(engine, i);
   EXPECT_TRUE(engine.parameters_finite());
   float* const parameters = engine.executor().tensor(engine.lowered().at(optim::kParameters)).f32();
   const auto write = [&](std::int64_t i, float value) { card().copy_in(parameters + i, &value, sizeof value); };

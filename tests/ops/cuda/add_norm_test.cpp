@@ -18,10 +18,21 @@ TEST_P(CudaAddNormTest, AgreesWithTheCpu) {
     const Tensor branch = with_branch ? memory.uniform({n, d}) : absent;
     const Tensor residual_out = with_branch ? memory.zeros({n, d}) : absent;
     const Tensor y = memory.zeros({n, d}), rstd = memory.zeros({n});
-    expect_agreement(card(), AddNorm<Tensor>{residual_in, branch, weight, residual_out, y, rstd, 1e-5f});
+    // With a branch weights count as 1 + w, without as they are.
+    expect_agreement(card(),
+                     AddNorm<Tensor>{residual_in, branch, weight, residual_out, y, rstd, 1e-5f, {}, with_branch});
     const Tensor dy = memory.uniform({n, d}), dresidual = memory.uniform({n, d}), dweight = memory.uniform({d});
-    expect_agreement(card(), AddNormGrad<Tensor>{dy, residual_in, weight, rstd, dresidual, dweight,
-                                                 memory.zeros({kRowGroups, d}), with_branch, with_branch});
+    expect_agreement(card(), AddNormGrad<Tensor>{dy,
+                                                 residual_in,
+                                                 weight,
+                                                 rstd,
+                                                 dresidual,
+                                                 dweight,
+                                                 memory.zeros({kRowGroups, d}),
+                                                 with_branch,
+                                                 with_branch,
+                                                 {},
+                                                 with_branch});
   }
 }
 
@@ -57,9 +68,9 @@ TEST_P(CudaAddNormFp8Test, BytesAreThoseOfQuantize) {
         if (!keeps && !ask.rows && d > kWidest) continue;  // no kernel has such columns by itself
         ask.scale = with_branch ? 64 : 256;                // the latter saturates
         ask.records = keeps;
-        expect_bytes_of_quantize(card(), memory,
-                                 AddNorm<Tensor>{residual_in, branch, weight, residual_out, y, rstd, 1e-5f},
-                                 &AddNorm<Tensor>::y, keeps, ask);
+        expect_bytes_of_quantize(
+            card(), memory, AddNorm<Tensor>{residual_in, branch, weight, residual_out, y, rstd, 1e-5f, {}, with_branch},
+            &AddNorm<Tensor>::y, keeps, ask);
       }
     }
   }

@@ -78,6 +78,7 @@ struct Batch : DocumentBatch {
   bool full_rows = false;  // where it is true
   bool deterministic = false, library_workspace = true;
   bool tf32 = false;  // what is fp32 may be rounded to it
+  std::int64_t window = kNoWindow;
 
   AttentionHow how(std::string_view backend) const {
     return {.by = attention_by(backend),
@@ -118,12 +119,13 @@ struct GpuRun {
   }
   GpuRun& run(std::string_view forward, std::string_view backward) {
     const Tensor library = batch.library_workspace ? workspace.tensor() : Tensor{};
-    const Attention<Tensor> op{qkv.tensor(), doc_offsets.tensor(), out.tensor(),   lse.tensor(), batch.layout,
-                               batch.scale,  batch.longest,        tiles.tensor(), library,      batch.how(forward)};
-    const AttentionGrad<Tensor> grad{qkv.tensor(),       doc_offsets.tensor(), out.tensor(),   lse.tensor(),
-                                     dout.tensor(),      dqkv.tensor(),        delta.tensor(), library,
-                                     batch.layout,       batch.scale,          batch.longest,  tiles.tensor(),
-                                     batch.how(backward)};
+    Attention<Tensor> op{qkv.tensor(), doc_offsets.tensor(), out.tensor(),   lse.tensor(), batch.layout,
+                         batch.scale,  batch.longest,        tiles.tensor(), library,      batch.how(forward)};
+    AttentionGrad<Tensor> grad{qkv.tensor(),       doc_offsets.tensor(), out.tensor(),   lse.tensor(),
+                               dout.tensor(),      dqkv.tensor(),        delta.tensor(), library,
+                               batch.layout,       batch.scale,          batch.longest,  tiles.tensor(),
+                               batch.how(backward)};
+    op.window = grad.window = batch.window;
     const device::cuda::Launch& launch = gpu().launch();
     for (DeviceArray* a : {&out, &lse, &dqkv, &delta, &tiles, &workspace}) a->poison();
     const Bytes before = qkv.bytes(), dout_before = dout.bytes();
@@ -174,14 +176,17 @@ void expect_agrees_with_cpu(const GpuRun& gpu_run) {
   ThreadPool pool(2);
   const Tensor out = memory.zeros(b.dout.shape), lse = memory.zeros({b.layout.heads, b.n});
   const Tensor dqkv = memory.zeros(b.qkv.shape), delta = memory.zeros({b.layout.heads, b.n});
-  cpu::run(Attention<Tensor>{b.qkv, b.doc_offsets, out, lse, b.layout, b.scale}, pool);
+  Attention<Tensor> op{b.qkv, b.doc_offsets, out, lse, b.layout, b.scale};
+  AttentionGrad<Tensor> grad{b.qkv, b.doc_offsets, out, lse, b.dout, dqkv, delta, {}, b.layout, b.scale};
+  op.window = grad.window = b.window;
+  cpu::run(op, pool);
   const double tolerance = b.dtype == DType::bf16 || b.tf32 ? 1e-2 : 2e-5;  // a token alone is all rounding
   const Values gpu_out = gpu_run.out.values();
   expect_rows_close("out", gpu_out, values_of(out), b.layout.head_dim, tolerance);
   expect_rows_close("lse", gpu_run.lse.values(), values_of(lse), b.n, b.tf32 ? 1e-2 : 1e-4);
   // The backward pass reads out as the forward pass left it, rounded.
   for (std::size_t i = 0; i < gpu_out.size(); ++i) out.f32()[i] = static_cast<float>(gpu_out[i]);
-  cpu::run(AttentionGrad<Tensor>{b.qkv, b.doc_offsets, out, lse, b.dout, dqkv, delta, {}, b.layout, b.scale}, pool);
+  cpu::run(grad, pool);
   expect_rows_close("dqkv", gpu_run.dqkv.values(), values_of(dqkv), b.layout.head_dim, tolerance);
   const auto expect_zero_tail = [&](const DeviceArray& a) {
     const Bytes all = a.bytes();
@@ -252,6 +257,19 @@ TEST_P(CudaAttentionCases, AgreesWithTheCpuAndRepeatsItsBits) {
   EXPECT_TRUE(out == run.out.bytes() && lse == run.lse.bytes()) << "bits differ";
   if (gradients_repeat()) {
     EXPECT_TRUE(dqkv == run.dqkv.bytes()) << "bits differ";
+  }
+}
+
+// Windows of one token, of parts of a tile, of several tiles, and of more than some documents.
+TEST_P(CudaAttentionCases, AgreesWithinWindows) {
+  for (const std::int64_t window : {1, 5, 63, 64, 65, 129, 300}) {
+    SCOPED_TRACE(fmt::format("window {}", window));
+    Batch b = batch(kAwkward, 37, 5);
+    b.window = window;
+    GpuRun run(b);
+    run.run(GetParam().backend, GetParam().backend);
+    expect_agrees_with_cpu(run);
+    if (HasFatalFailure()) return;
   }
 }
 

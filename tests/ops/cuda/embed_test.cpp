@@ -16,6 +16,9 @@ TEST_P(CudaEmbedTest, AgreesWithTheCpu) {
   Memory memory;
   const Tensor tokens = memory.integers(random_integers(n, vocab, 3)), weight = memory.uniform({vocab, d});
   expect_agreement(card(), Embed<Tensor>{tokens, weight, memory.zeros({n, d})}, {.f32 = 0, .bf16 = 0});
+  Embed<Tensor> larger{tokens, weight, memory.zeros({n, d})};
+  larger.scale = 33.9f;
+  expect_agreement(card(), larger);
   const Tensor order = memory.array(DType::i32, {2, n});
   expect_agreement(card(), SortTokens<Tensor>{tokens, order, memory.array(DType::u8, {sort_bytes(n)}), vocab},
                    {.types = {DType::f32}, .shifts = {0}});
@@ -23,8 +26,10 @@ TEST_P(CudaEmbedTest, AgreesWithTheCpu) {
     const Tensor dy = memory.uniform({n, d}), dweight = memory.uniform({vocab, d});
     const Tensor pieces = memory.zeros({piece_rows(n, kEmbedChunk), d});
     const auto padding = static_cast<std::int32_t>(accumulate ? vocab / 2 : kNoPadding);
-    expect_agreement(card(), EmbedGrad<Tensor>{tokens, dy, dweight, accumulate, padding, order, pieces},
-                     {.bf16 = 1e-5});
+    EmbedGrad<Tensor> grad{tokens, dy, dweight, accumulate, padding, order, pieces};
+    expect_agreement(card(), grad, {.bf16 = 1e-5});
+    grad.scale = 33.9f;
+    expect_agreement(card(), grad, {.bf16 = 1e-5});
   }
 }
 

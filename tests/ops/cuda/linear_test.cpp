@@ -18,11 +18,16 @@ TEST_P(CudaLinearTest, AgreesWithTheCpu) {
   const Tensor x = memory.uniform({n, k}), weight = memory.uniform({m, k}), dy = memory.uniform({n, m});
   const Agreement aligned{.shifts = {0}};  // gemm_test.cpp has others
   expect_agreement(card(), Linear<Tensor>{x, weight, memory.zeros({n, m})}, aligned);
+  const Tensor bias = memory.uniform({m});
+  expect_agreement(card(), Linear<Tensor>{.x = x, .weight = weight, .y = memory.zeros({n, m}), .bias = bias}, aligned);
   expect_agreement(card(), LinearInputGrad<Tensor>{dy, weight, memory.zeros({n, k})}, aligned);
   // What is added to a gradient is in fp32, whatever the operands are.
   for (bool accumulate : {false, true})
     expect_agreement(card(), LinearWeightGrad<Tensor>{x, dy, memory.uniform({m, k}), accumulate},
                      {.bf16 = 1e-5, .shifts = {0}});
+  for (bool accumulate : {false, true})
+    expect_agreement(card(), BiasGrad<Tensor>{dy, memory.uniform({m}), accumulate, memory.zeros({kRowGroups, m})},
+                     {.bf16 = 1e-5});
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, CudaLinearTest,

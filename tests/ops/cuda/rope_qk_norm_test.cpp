@@ -12,8 +12,10 @@ struct RopeCase {
 struct Norm {
   bool present;
   NormOver over;
+  bool one_plus = false;
 };
-constexpr Norm kNorms[] = {{false, NormOver::head}, {true, NormOver::head}, {true, NormOver::projection}};
+constexpr Norm kNorms[] = {
+    {false, NormOver::head}, {true, NormOver::head}, {true, NormOver::head, true}, {true, NormOver::projection}};
 class CudaRopeQkNormTest : public OnCard<::testing::TestWithParam<RopeCase>> {};
 
 constexpr std::int64_t kPositions = 40;
@@ -50,7 +52,9 @@ struct RopeOperands {
             when(norm.present, {kRowGroups, of_q[0] + of_k[0]}, 0, 1),
             l,
             accumulate,
-            norm.over};
+            norm.over,
+            {},
+            norm.one_plus};
   }
 
   Memory& memory;
@@ -68,9 +72,9 @@ TEST_P(CudaRopeQkNormTest, AgreesWithTheCpu) {
       Memory memory;
       const RopeOperands o(memory, GetParam(), norm);
       const bool kept = norm.present && backward;
-      expect_agreement(
-          card(), RopeQkNorm<Tensor>{memory.uniform({n, l.qkv_width()}), o.q_norm, o.k_norm, o.positions, o.table,
-                                     o.when(kept, o.of_raw, 0, 1), o.when(kept, o.of_rstd, 0, 1), l, 1e-6f, norm.over});
+      expect_agreement(card(), RopeQkNorm<Tensor>{memory.uniform({n, l.qkv_width()}), o.q_norm, o.k_norm, o.positions,
+                                                  o.table, o.when(kept, o.of_raw, 0, 1), o.when(kept, o.of_rstd, 0, 1),
+                                                  l, 1e-6f, norm.over, norm.one_plus});
       expect_agreement(card(), o.gradient(backward));
     }
   }

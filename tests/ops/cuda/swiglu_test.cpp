@@ -1,4 +1,4 @@
-// SwiGLU on the card; its gradient in place too, and where exp overflows; both cast to eight bits.
+// SwiGLU and GeGLU on the card; its gradient in place too, and where exp overflows; both cast to eight bits.
 #include "ops/cuda/fp8_check.h"
 
 namespace redline::ops {
@@ -12,11 +12,13 @@ class CudaSwiGluTest : public OnCard<::testing::TestWithParam<SwiGluCase>> {};
 TEST_P(CudaSwiGluTest, AgreesWithTheCpu) {
   const auto [n, f] = GetParam();
   Memory memory;
-  const Tensor gate_up = memory.uniform({n, 2 * f}, -8, 8);
-  expect_agreement(card(), SwiGlu<Tensor>{gate_up, memory.zeros({n, f})});
   const Tensor dy = memory.uniform({n, f});
-  expect_agreement(card(), SwiGluGrad<Tensor>{gate_up, dy, memory.zeros({n, 2 * f})});
-  expect_agreement(card(), SwiGluGrad<Tensor>{gate_up, dy, gate_up});
+  for (const Gate gate : {Gate::silu, Gate::gelu_tanh}) {
+    const Tensor gate_up = memory.uniform({n, 2 * f}, -8, 8);
+    expect_agreement(card(), SwiGlu<Tensor>{gate_up, memory.zeros({n, f}), {}, gate});
+    expect_agreement(card(), SwiGluGrad<Tensor>{gate_up, dy, memory.zeros({n, 2 * f}), {}, gate});
+    expect_agreement(card(), SwiGluGrad<Tensor>{gate_up, dy, gate_up, {}, gate});
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, CudaSwiGluTest,
@@ -32,8 +34,10 @@ class CudaSwiGlu : public OnCard<> {};
 TEST_F(CudaSwiGlu, HoldsWithLargeGates) {
   Memory memory;
   const Tensor gate_up = memory.uniform({9, 128}, -300, 300), dy = memory.uniform({9, 64});
-  expect_agreement(card(), SwiGlu<Tensor>{gate_up, memory.zeros({9, 64})});
-  expect_agreement(card(), SwiGluGrad<Tensor>{gate_up, dy, memory.zeros({9, 128})});
+  for (const Gate gate : {Gate::silu, Gate::gelu_tanh}) {
+    expect_agreement(card(), SwiGlu<Tensor>{gate_up, memory.zeros({9, 64}), {}, gate});
+    expect_agreement(card(), SwiGluGrad<Tensor>{gate_up, dy, memory.zeros({9, 128}), {}, gate});
+  }
 }
 
 class CudaSwiGluFp8Test : public OnCard<::testing::TestWithParam<SwiGluCase>> {};
@@ -42,8 +46,9 @@ TEST_P(CudaSwiGluFp8Test, GivesTheBytesOfQuantize) {
   const auto [n, f] = GetParam();
   Memory memory;
   const Tensor gate_up = memory.uniform({n, 2 * f}, -8, 8), dy = memory.uniform({n, f});
-  const SwiGlu<Tensor> forward{gate_up, memory.zeros({n, f})};
-  const SwiGluGrad<Tensor> backward{gate_up, dy, memory.zeros({n, 2 * f})};
+  SwiGlu<Tensor> forward{gate_up, memory.zeros({n, f})};
+  SwiGluGrad<Tensor> backward{gate_up, dy, memory.zeros({n, 2 * f})};
+  if (f % 32 == 0) forward.gate = backward.gate = Gate::gelu_tanh;
   for (Fp8Ask ask : kRowsOrColumns) {
     if (ask.columns && n % 16 != 0) continue;
     for (const bool keeps : {false, true}) {

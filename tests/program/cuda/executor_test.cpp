@@ -243,6 +243,13 @@ TEST_F(CudaExecutor, AWatchedRunHasEveryNodeAndTheBitsOfAnyOther) {
   EXPECT_EQ(out, sums_after(4, card(), {}));
 }
 
+// Neither waits for the other on the host: the change waits on the card.
+TEST_F(CudaExecutor, ACopyThatIsUnderWayFromProgramToProgramIsOfTheMoment) {
+  for (const Memory memory : {Memory::host, Memory::device})
+    for (const bool graphs : {true, false})
+      EXPECT_EQ(Kept(memory).rounds(3, card(), {.graphs = graphs}), (std::vector<float>{0, 2, 2, 4, 4, 6}));
+}
+
 // Counts wait for nobody: each is of what its value held when it was asked for.
 TEST_F(CudaExecutor, CountsInEightBitsAreOfTheMoment) {
   ProgramSet set;
@@ -252,6 +259,7 @@ TEST_F(CudaExecutor, CountsInEightBitsAreOfTheMoment) {
   };
   const ValueId x = declare("x", {16, 32}, DType::bf16), scale = declare("scale", {ops::kScaleFloats}, DType::f32);
   const ValueId copy = declare("copy", {16, 32}, DType::e4m3), other = declare("other", {16, 32}, DType::e4m3);
+  const ValueId counted = declare("counts", {2 * sizeof(ops::Fp8Count)}, DType::u8);
   set.programs.push_back({"cast", {{ops::Quantize<ValueId>{x, {copy, {}, scale, {}}}, Phase::forward, {}, "cast"}}});
   set.programs.push_back({"again", {{ops::Quantize<ValueId>{x, {other, {}, scale, {}}}, Phase::forward, {}, "cast"}}});
   plan_memory(set);
@@ -262,18 +270,19 @@ TEST_F(CudaExecutor, CountsInEightBitsAreOfTheMoment) {
   for (int round = 0; round < 2; ++round) {
     executor->write(x, large.data(), 2 * 16 * 32);
     executor->run("cast");
-    executor->count(copy);
+    executor->clear(counted);
+    executor->count(copy, counted, 0);
     executor->write(x, none.data(), 2 * 16 * 32);
     executor->run("again");
-    executor->count(other);
-    const std::vector<ops::Fp8Count> counts = executor->counted();
-    ASSERT_EQ(counts.size(), 2u);
+    executor->count(other, counted, 1);
+    std::vector<ops::Fp8Count> counts(2);
+    executor->read(counted, counts);
     EXPECT_EQ(counts[0].saturated, 512u);
     EXPECT_EQ(counts[0].zeros, 0u);
     EXPECT_EQ(counts[1].zeros, 512u);
     EXPECT_EQ(counts[1].saturated + counts[1].not_finite + counts[1].largest, 0u);
   }
-  EXPECT_TRUE(executor->counted().empty());
+  EXPECT_THROW(executor->count(copy, counted, 2), MachineError);
 }
 
 }  // namespace

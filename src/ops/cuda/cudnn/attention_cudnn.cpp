@@ -166,6 +166,7 @@ class GraphOfCase {
   Options masked(Options options) const {
     options.set_attn_scale(c_.scale);
     options.set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT).set_diagonal_band_right_bound(0);
+    if (c_.window != kNoWindow) options.set_diagonal_band_left_bound(static_cast<int>(c_.window));
     if (lengths_) options.set_padding_mask(true).set_seq_len_q(lengths_).set_seq_len_kv(lengths_);
     return options;
   }

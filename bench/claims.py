@@ -1,0 +1,778 @@
+#!/usr/bin/env python3
+"""Makes docs/claims.md: what five guides to fast training say, row by row, beside what redline measured or plans.
+
+  bench/claims.py --redline build/redline            writes the page anew
+  bench/claims.py --redline build/redline --check    fails where the page differs
+
+Figures come from bench/results and from `redline plan` and `redline data stats`, which need no card; none is typed here
+but those of the guides. Verdicts of figures are computed, the others are the sentences of their rows.
+"""
+import argparse
+import concurrent.futures
+import csv
+import json
+import os
+import shlex
+import subprocess
+import sys
+
+import result_files
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+PAGE = os.path.join(ROOT, "docs", "claims.md")
+VERDICTS = ("met", "beaten", "refuted", "not seen")
+GIB, MB = 2**30, 1e6
+
+# Every command of redline that the page rests on, by a short name.
+COMMANDS = {
+    "ping": "plan ping-95m --card a100-80",
+    "ping 192": "plan ping-95m --card a100-80 train.batch_size=192",
+    "ping 256": "plan ping-95m --card a100-80 train.batch_size=256 memory.fit=none",
+    "ping 384": "plan ping-95m --card a100-80 train.batch_size=384 memory.fit=none",
+    "ping end": "plan ping-95m-256 --card a100-80",
+    "ping parts": "doctor ping-95m --card a100-80",
+    "ping gqa": "plan ping-95m --card a100-80 model.kv_heads=2",
+    "documents": "data stats ping --seq-len 1024",
+    "documents 512": "data stats ping --seq-len 512",
+    "gqa fp8": "plan gqa-180m-adamw --card h100 train.recompute=none",
+    "gqa bf16": "plan gqa-180m-adamw --card h100 train.recompute=none precision.matmul=bf16",
+    "gqa fp32": "plan gqa-180m-adamw --card h100 train.recompute=none precision.matmul=fp32",
+    "gqa 16": "plan gqa-180m-adamw --card h100 train.recompute=none train.batch_size=16 train.accumulate=4",
+    "gqa 8bit": "plan gqa-180m-adamw --card h100 train.recompute=none optim.moments=8bit",
+    "gqa mha": "plan gqa-180m-adamw --card h100 train.recompute=none model.kv_heads=12",
+    "gqa untied": "plan gqa-180m-adamw --card h100 train.recompute=none model.tied=false",
+    "gqa a100": "plan gqa-180m-adamw --card a100-80 train.recompute=none precision.matmul=bf16",
+    "gqa a100-40": "plan gqa-180m-adamw --card a100-40 train.recompute=none precision.matmul=bf16",
+    "cs336": "plan cs336-350m-adamw --card h100 train.recompute=none precision.matmul=bf16",
+    "cs336 fp8": "plan cs336-350m-adamw --card h100 train.recompute=none",
+    "cs336 own": "plan cs336-350m-adamw --card h100 precision.matmul=bf16 train.batch_size=8 train.accumulate=16",
+    "cs336 8": "plan cs336-350m-adamw --card h100 train.recompute=none precision.matmul=bf16 train.batch_size=8 "
+               "train.accumulate=16",
+    "cs336 40": "plan cs336-350m-adamw --card a100-40 train.recompute=none precision.matmul=bf16",
+    "90min": "plan cs336-350m-90min --card h100",
+    "llama a6000": "plan llama-1.36b --card a6000",
+    "llama b200": "plan llama-1.36b --card b200",
+    "qwen b200": "plan qwen3-1.8b --card b200",
+    "llama 8": "plan llama-1.36b --card b200 --gpus 8",
+    "llama 8 fp8": "plan llama-1.36b --card b200 --gpus 8 precision.matmul=fp8",
+    "qwen 8": "plan qwen3-1.8b --card b200 --gpus 8",
+}
+
+
+class BadClaim(Exception):
+    """One sentence: which figure is not there, or which command failed."""
+
+
+class Figures:
+    """What was measured (bench/results) and what the program says now."""
+
+    def __init__(self, program, results=result_files.FOLDER):
+        self.results = results
+        self.ladder_rows = self.table("ladder_h200.csv")
+        self.single_rows = {row["name"]: row for row in self.table("h200_figures.csv")}
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            said = pool.map(lambda words: answer_of(program, words), COMMANDS.values())
+            self.said = dict(zip(COMMANDS, said))
+
+    def table(self, name):
+        with open(os.path.join(self.results, name), newline="", encoding="utf-8") as file:
+            return list(csv.DictReader(file))
+
+    def measured(self, file, **where):
+        """The first row of a file that has these values."""
+        for row in result_files.read(os.path.join(self.results, file + ".json"))["rows"]:
+            if all(row.get(key) == value for key, value in where.items()):
+                return row
+        raise BadClaim(f"bench/results/{file}.json has no row with {where}")
+
+    def longer(self, model, setting):
+        """By how much a step takes longer with a setting."""
+        rows = [self.measured("h200_settings", model=model, setting=of) for of in (setting, None)]
+        return rows[0]["step_ms"] / rows[1]["step_ms"] - 1
+
+    def rung(self, model, rung, column="over_before"):
+        for row in self.ladder_rows:
+            if (row["model"], row["rung"]) == (model, rung) and row[column]:
+                return float(row[column])
+        raise BadClaim(f"bench/results/ladder_h200.csv has no {column} of {model}, {rung}")
+
+    def single(self, name):
+        if name not in self.single_rows:
+            raise BadClaim(f"bench/results/h200_figures.csv has no {name}")
+        return float(self.single_rows[name]["value"])
+
+    def fp8(self, model, column):
+        """fp8 and bf16 of a model, from one call on one card."""
+        rows = {row["precision"]: float(row[column]) for row in self.table("fp8_models.csv") if row["model"] == model}
+        return rows["fp8"], rows["bf16"]
+
+    def held_out(self, arm):
+        """Held-out losses of the small model by learning rate: {5e-4: 6.0647, ...}."""
+        rows = [row for row in self.table("recipes_h200.csv") if row["arm"].startswith(arm + " ")]
+        return {float(row["arm"].split()[-1]): float(row["held_out"]) for row in rows if row["seed"] == "0"}
+
+    def paired(self, arm, base):
+        """Mean difference of the held-out losses of two arms with the same seeds, as a share."""
+        of = {}
+        for row in self.table("recipes_h200.csv"):
+            if row["arm"] in (arm, base):
+                of.setdefault((row["model"], row["seed"]), {})[row["arm"]] = float(row["held_out"])
+        pairs = [losses[arm] / losses[base] - 1 for losses in of.values() if len(losses) == 2]
+        if not pairs:
+            raise BadClaim(f"bench/results/recipes_h200.csv has no pair of {arm} and {base}")
+        return sum(pairs) / len(pairs), len(pairs)
+
+
+def answer_of(program, words):
+    command = [program, *shlex.split(words), "--json"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise BadClaim(f"{program}: {error.strerror}; --redline names the program") from error
+    if done.returncode not in ((0, 1) if words.startswith("doctor") else (0,)):  # 1: doctor found something
+        raise BadClaim(f"redline {words}: {done.stderr.strip()}")
+    return json.loads(done.stdout)
+
+
+class Row:
+    """A claim: what the guide says, what redline has, the verdict with its reason, what prints it."""
+
+    def __init__(self, says, here, verdict, command):
+        if not verdict.startswith(VERDICTS):
+            raise BadClaim(f"'{says}': a verdict begins with one of {', '.join(VERDICTS)}")
+        self.cells = [says, here, verdict, command]
+
+
+def judged(value, low, high=None, why=""):
+    """The verdict on a figure that is better the larger it is: low to high is what the guide says."""
+    high = low if high is None else high
+    word = "beaten" if value > high else "met" if value >= low else "refuted"
+    return f"{word}{': ' + why if why else ''}"
+
+
+def percent(share, digits=1):
+    return f"{100 * share:.{digits}f}%"
+
+
+def rate(tokens_per_s):
+    for size, unit in ((1e6, "M"), (1e3, "k")):
+        if tokens_per_s >= size:
+            return f"{tokens_per_s / size:.3g}{unit} tok/s"
+    return f"{tokens_per_s:.3g} tok/s"
+
+
+def gib(byte_count):
+    return f"{byte_count / GIB:.1f} GiB"
+
+
+def plan_of(name):
+    return f"`redline {COMMANDS[name]}`"
+
+
+def speed(said):
+    return said["expected"]["tokens_per_s"]
+
+
+def mfu(said):
+    return said["expected"]["mfu"]
+
+
+def fast(said):
+    return f"{rate(speed(said))}, {percent(mfu(said))} MFU"
+
+
+def of_peak(said, tokens_per_s, gpus=1):
+    """The share of the card's peak that so many tokens a second of this model are."""
+    return tokens_per_s * said["flops_per_token"] / (said["peak_flops"] * gpus)
+
+
+def of_memory(said):
+    return said["memory"]["total"] / said["memory_bytes"]
+
+
+def sustained(f):
+    """The shares of an H200's peak that large products hold, which an H100 has as well."""
+    return [f.single(name) * 1e12 / f.said["cs336"]["peak_flops"] for name in ("products_low", "products_high")]
+
+
+LADDER = "`redline ladder {} data.train=ping`, `bench/results/ladder_h200.csv`"
+SETTINGS = "`bench/results/h200_settings.json`"
+MODELS = "`bench/gpu_models.py`"
+LOADER = "`build/loader_bench`"
+
+
+def loader_room(f, tokens_per_s):
+    """How many times what the card takes the loader makes, at least."""
+    return f.measured("loader", packing="pack")["mtokens_per_s_by_workers"][0] * 1e6 / tokens_per_s
+
+
+def guide_000(f):
+    ping, end = f.said["ping"], f.said["ping end"]
+    tokens = ping["tokens_per_step"]
+    of_h200 = f.measured("h200_models", model="ping-95m")
+    tflops = mfu(ping) * ping["peak_flops"] / 1e12
+    wide = f.measured("h200_models", model="llama-1.29b")
+    larger = speed(f.said["ping 256"]) / speed(ping)
+    computing = sum(p["share"] for p in f.said["ping parts"]["parts"] if p["part"] in ("products", "attention", "head"))
+    room = loader_room(f, 1e3 * of_h200["ktokens_per_s"])
+    no_dropout = f.rung("ping-95m", "no dropout", "mfu") - f.rung("ping-95m", "packing", "mfu")
+    auto = [f.measured("h200_auto_batch", model="gqa-180m", batch_size=rows)["ktokens_per_s"] for rows in (96, 32)]
+    least_hours = 10000 * tokens * ping["flops_per_token"] / ping["peak_flops"] / 3600
+    low, high = sustained(f)
+    return [
+        Row("30% MFU, 93.6 TFLOP/s on an A100 today",
+            f"plan: {percent(mfu(ping))}, {tflops:.0f} TFLOP/s; measured on an H200: {of_h200['mfu_percent']:.1f}%",
+            judged(mfu(ping), 0.30), plan_of("ping")),
+        Row("the target: 40–50%, 125–156 TFLOP/s", f"plan: {percent(mfu(ping))}, {tflops:.0f} TFLOP/s",
+            judged(mfu(ping), 0.40, 0.50), plan_of("ping")),
+        Row("the model is bound by computing, not by memory",
+            f"plan: products, attention and head take {percent(computing, 0)} of a step", "met",
+            plan_of("ping parts")),
+        Row("a 95M model does not saturate a large card",
+            f"an H200 reaches {of_h200['mfu_percent']:.1f}% with it and {wide['mfu_percent']:.1f}% with llama-1.29b",
+            "met: its products are narrow", MODELS),
+        Row("128 → 256 rows: 1.4–1.6 times the tokens a second, 30% → 38–42%",
+            f"plan: {larger:.2f} times; measured: gqa-180m {auto[1]}k tok/s with 32 rows at a time, {auto[0]}k with "
+            "96", judged(larger, 1.4, 1.6, "128 rows of 1024 fill the card already"), plan_of("ping 256")),
+        Row("192, 256 and 384 rows fit until memory ends",
+            f"plan: 128 rows take {gib(ping['memory']['total'])}, 192 {gib(f.said['ping 192']['memory']['total'])}, "
+            f"256 {gib(f.said['ping 256']['memory']['total'])}, 384 {gib(f.said['ping 384']['memory']['total'])} of "
+            f"{gib(ping['memory_bytes'])}",
+            "refuted: 192 rows fit, 256 take two micro-batches, or layers computed again", plan_of("ping 256")),
+        Row("70% of the memory is idle", f"plan: {percent(1 - of_memory(ping), 0)} with 128 rows",
+            "refuted: the rows take what they take; idle memory alone is no loss", plan_of("ping")),
+        Row("85–95% of the memory in use is ideal",
+            f"plan: 192 rows take {percent(of_memory(f.said['ping 192']), 0)} and give "
+            f"{speed(f.said['ping 192']) / speed(ping):.3f} times the tokens a second of 128",
+            "refuted: a step that keeps the card busy gains nothing by filling memory", plan_of("ping 192")),
+        Row("the rate follows the root of the rows: 1.225, 1.414 and 1.732e-4",
+            "`train.batch_size=auto` does it where rows must change; the preset ping-95m-256 has 1.414e-4", "met",
+            "`redline config ping-95m-256`"),
+        Row("the GPU should be busy above 90%", f"{f.single('gaps_ping'):.2f}% of a run lies between kernels",
+            judged(100 - f.single("gaps_ping"), 90), "`libkernel_gaps.so` ([how](experiments.md))"),
+        Row("XLA flags: +3–8%, or +5–10%; Triton for all products",
+            "fused softmax, overlap and the choice of algorithms are not switches here; measuring the algorithms "
+            f"gives {f.rung('ping-95m', 'tuned products'):.3f} times",
+            judged(f.rung("ping-95m", "tuned products") - 1, 0.03, 0.08), LADDER.format("ping-95m")),
+        Row("overlap of computing with loading",
+            f"the loader makes {room:.0f} times what an H200 takes, in threads beside the step", "met", LOADER),
+        Row("asynchronous collectives for several cards",
+            f"plan: of 8 B200 all but {f.said['llama 8']['modes'][0]['exposed_ms']:.1f} ms of communication is "
+            "hidden", "not seen: one card; ranks on one H200 and on CPUs were", plan_of("llama 8")),
+        Row("a better data pipeline: +2–5% MFU; buffers of 16, 32 GB for it",
+            f"two CPU cores make {room:.0f} times the tokens that an H200 takes, from 1 GiB",
+            "refuted: there is nothing to wait for", LOADER),
+        Row("log the pipeline every 60 s, and draw it",
+            "`data.debug=true`: every stage, every few seconds, and the slowest by name", "met",
+            "`redline train quick data.debug=true`"),
+        Row("profile-guided scheduling (PGLE): +3–5%",
+            f"every algorithm timed (`kernels.tuning=max`): {f.rung('ping-95m', 'all proposals'):.3f} times",
+            judged(f.rung("ping-95m", "all proposals") - 1, 0.03, 0.05), LADDER.format("ping-95m")),
+        Row("verify that nothing is upcast to fp32",
+            "types are decided in one place when the step is lowered: products bf16, statistics and sums fp32",
+            "met", "`redline profile ping-95m`"),
+        Row("no dropout: +1–2% MFU", f"{no_dropout * 100:+.1f} points", judged(round(no_dropout, 3), 0.01, 0.02),
+            LADDER.format("ping-95m")),
+        Row("accumulation: twice the rows in the memory of one",
+            f"plan: 128 x 2 rows take {gib(end['memory']['total'])}, 256 x 1 "
+            f"{gib(f.said['ping 256']['memory']['total'])}", "met", plan_of("ping end")),
+        Row("all of it together: 47–62%, 50–60% at best", f"plan: {percent(mfu(end))} with 256 rows and no dropout",
+            judged(mfu(end), 0.50, 0.60,
+                   f"sustained products reach {low:.0%} to {high:.0%} of a datasheet, and they are not all of a step"),
+            plan_of("ping end")),
+        Row("120k–125k real tokens of 131,072 a step",
+            f"{f.said['documents']['modes']['pack']['utilisation'] * tokens:,.0f}",
+            judged(f.said["documents"]["modes"]["pack"]["utilisation"] * tokens, 120e3, 125e3),
+            plan_of("documents")),
+        Row("before: 180k tok/s, 0.4 s a step",
+            f"0.4 s are {rate(tokens / 0.4)} and {percent(of_peak(ping, tokens / 0.4), 0)} of the card; 93.6 "
+            f"TFLOP/s are {rate(93.6e12 / ping['flops_per_token'])}",
+            "refuted: the three figures do not agree", plan_of("ping")),
+        Row("after: 250k–320k tok/s", f"plan: {rate(speed(end))}",
+            judged(speed(end), 250e3, 320e3, "320k are " f"{percent(of_peak(ping, 320e3), 0)} of the card"),
+            plan_of("ping end")),
+        Row("after: 0.25–0.30 s a step", f"plan: {ping['expected']['step_ms'] / 1e3:.2f} s; 0.25 s are "
+            f"{percent(of_peak(ping, tokens / 0.25), 0)} of the card's peak, 0.30 s "
+            f"{percent(of_peak(ping, tokens / 0.3), 0)}", "refuted: more than the card can do", plan_of("ping")),
+        Row("10,000 steps: 1.1 hours before, 0.7–0.8 after",
+            f"plan: {ping['expected']['hours']:.2f} hours; at 100% of the peak {least_hours:.2f}",
+            "refuted: a card at its peak would take as long", plan_of("ping")),
+        Row("four phases by hand, 65 minutes",
+            f"`redline tune` took {f.single('tune_seconds'):.0f} s for gqa-180m and found "
+            f"{f.single('tune_gain'):.2f} times", "beaten", "`redline tune gqa-180m data.train=ping --allow fp8`"),
+        Row("watch utilisation, memory and temperature",
+            "metrics, report and Prometheus have them, with clocks and power", "met",
+            "`redline train ...`, [monitoring.md](monitoring.md#metrics)"),
+    ]
+
+
+def guide_001(f):
+    ping, docs = f.said["ping"], f.said["documents"]["modes"]
+    tokens = ping["tokens_per_step"]
+    packed = f.measured("h200_packed", rows="pack")["ktokens_per_s"]
+    padded = f.measured("h200_packed", rows="pad", program="redline")["ktokens_per_s"]
+    bucket = f.rung("ping-95m", "buckets")
+    gqa = speed(f.said["ping gqa"]) / speed(ping)
+    half = f.said["documents 512"]["modes"]["pad"]["utilisation"] / docs["pad"]["utilisation"]
+    flash = f.longer("llama-1.29b", "kernels.attention=flash")
+    attention = f.measured("h200_attention", case="16, 18, 2048, 128")
+    shares = [rate_ * 1e12 / f.said["cs336"]["peak_flops"] for rate_ in attention["cudnn_tflops_per_s"]]
+    of_cudnn = [ours / cudnn for ours, cudnn in zip(attention["flash_tflops_per_s"], attention["cudnn_tflops_per_s"])]
+    room = loader_room(f, 1e3 * f.measured("h200_models", model="ping-95m")["ktokens_per_s"])
+    recompute = f.rung("ping-95m", "recompute mlp")
+    least_hours = 10000 * tokens * ping["flops_per_token"] / ping["peak_flops"] / 3600
+    padded_mfu = f.rung("ping-95m", "tuned products", "mfu")
+    return [
+        Row("11.2% MFU, 34–35 TFLOP/s with padded rows on an A100",
+            f"an H200 has {percent(padded_mfu)} of real tokens with padded rows",
+            "met: padding costs the same everywhere", LADDER.format("ping-95m")),
+        Row("45k–47k tok/s at 1.4 s a step and 24k–33k real tokens",
+            f"33k in 1.4 s are {rate(33e3 / 1.4)}; all 131,072 are {rate(tokens / 1.4)}",
+            "refuted: the figures do not agree", plan_of("ping")),
+        Row("18–25% of a batch is real", percent(docs["pad"]["utilisation"]),
+            judged(docs["pad"]["utilisation"], 0.18, 0.25), plan_of("documents")),
+        Row("75–82% of the work is padding", percent(docs["pad"]["wasted"]),
+            judged(docs["pad"]["wasted"], 0.75, 0.82), plan_of("documents")),
+        Row("documents of 190–260 tokens in rows of 1024",
+            f"{f.said['documents']['mean']:.0f} in the mean, in `ping`",
+            judged(f.said["documents"]["mean"], 190, 260), plan_of("documents")),
+        Row("packing leaves less than 5% padding", percent(docs["pack"]["wasted"]),
+            judged(1 - docs["pack"]["wasted"], 0.95), plan_of("documents")),
+        Row("packing: 120k–125k tokens a step, 92–95% of a batch", percent(docs["pack"]["utilisation"]),
+            judged(docs["pack"]["utilisation"], 0.92, 0.95), plan_of("documents")),
+        Row("packing: 3.6–5.2 times the tokens a second, 3–6 elsewhere",
+            f"{packed / padded:.1f} times on an H200 ({padded:.0f}k → {packed:.0f}k)",
+            judged(packed / padded, 3.6, 5.2), "`bench/gpu_models.py ping-95m:128`"),
+        Row("packing: 40–55% MFU",
+            f"{percent(f.rung('ping-95m', 'packing', 'mfu'))} on an H200, plan for the A100 {percent(mfu(ping))}",
+            judged(f.rung("ping-95m", "packing", "mfu"), 0.40, 0.55), LADDER.format("ping-95m")),
+        Row("at most 8 documents a row", "`data.max_segments` is 32 in the mean of a batch, and never binds", "met",
+            "`redline config ping-95m`"),
+        Row("cuDNN's attention is the fastest, 50–73% of the peak",
+            f"{shares[0]:.0%} forward and {shares[1]:.0%} backward in full rows of an H200; of packed documents "
+            "redline's own is faster", "met: in full rows, forward", "`cuda_attention_bench`"),
+        Row("another flash attention is 10–20% slower",
+            f"redline's own flash kernels run at {of_cudnn[0]:.0%} of cuDNN's rate forward and {of_cudnn[1]:.0%} "
+            f"backward; a step of llama-1.29b takes {flash:.0%} longer",
+            "refuted: kernels differ by more, and a step by less", SETTINGS),
+        Row("batches by length: 20–30% padding", percent(docs["bucket"]["wasted"]),
+            "met: with buckets of powers of two", plan_of("documents")),
+        Row("batches by length: 2.4–4.2 times, 27–42% MFU",
+            f"{bucket:.2f} times, {percent(f.rung('ping-95m', 'buckets', 'mfu'))}", judged(bucket, 2.4, 4.2),
+            LADDER.format("ping-95m")),
+        Row("rows of 512: 40–50% padding", percent(f.said["documents 512"]["modes"]["pad"]["wasted"]),
+            judged(f.said["documents 512"]["modes"]["pad"]["utilisation"], 0.50, 0.60,
+                   "most documents have 200 tokens"), plan_of("documents 512")),
+        Row("rows of 512: 1.7–2.7 times the tokens a second",
+            f"{half:.2f} times the real tokens in as many computed ones; packing has "
+            f"{docs['pack']['speedup_over_pad']:.1f}", judged(half, 1.7, 2.7), plan_of("documents 512")),
+        Row("192 rows: +50% throughput, +2–3 points of MFU",
+            f"plan: {speed(f.said['ping 192']) / speed(ping) - 1:+.1%}, "
+            f"{100 * (mfu(f.said['ping 192']) - mfu(ping)):+.1f} points",
+            judged(speed(f.said["ping 192"]) / speed(ping), 1.5), plan_of("ping 192")),
+        Row("32 workers for 16, larger buffers: 1.1–1.2 times",
+            f"two cores make {room:.0f} times what an H200 takes; batches are the same for any number of workers",
+            "refuted: nothing waits", LOADER),
+        Row("2 key heads for 10: attention 5–10% faster, the step 1.05–1.1 times",
+            f"plan: a step {gqa:.2f} times as fast", judged(gqa, 1.05, 1.10), plan_of("ping gqa")),
+        Row("recomputing little trades time for memory", f"`train.recompute=mlp`: {recompute:.2f} times as fast, "
+            f"{f.rung('ping-95m', 'recompute mlp', 'memory_gib'):.1f} GiB for "
+            f"{f.rung('ping-95m', 'fp8 products', 'memory_gib'):.1f}", "met", LADDER.format("ping-95m")),
+        Row("a small model should reach 30–40% with a good pipeline",
+            f"{percent(f.rung('ping-95m', 'packing', 'mfu'))} on an H200",
+            judged(f.rung("ping-95m", "packing", "mfu"), 0.30, 0.40), LADDER.format("ping-95m")),
+        Row("in the end: 45–55%, 140–170 TFLOP/s", f"plan: {percent(mfu(f.said['ping end']))}, "
+            f"{mfu(f.said['ping end']) * ping['peak_flops'] / 1e12:.0f} TFLOP/s without dropout",
+            judged(mfu(f.said["ping end"]), 0.45, 0.55), plan_of("ping end")),
+        Row("in the end: 220k–280k tok/s",
+            f"plan: {rate(speed(ping))}, without dropout {rate(speed(f.said['ping end']))}",
+            judged(speed(ping), 220e3, 280e3), plan_of("ping")),
+        Row("10,000 steps: 3.0 hours before, 0.5–0.75 after",
+            f"1.4 s a step are {1.4 * 10000 / 3600:.1f} hours; plan: {ping['expected']['hours']:.2f}; at 100% of "
+            f"the peak {least_hours:.2f}", "refuted: more than the card can do", plan_of("ping")),
+        Row("an A100 has 312 TFLOP/s and 80 GB",
+            f"{ping['peak_flops'] / 1e12:.0f} TFLOP/s, {gib(ping['memory_bytes'])} as CUDA shows it",
+            "met", "`redline peaks`"),
+        Row("a script of one's own finds the padding", "a command, for any data", "met", plan_of("documents")),
+    ]
+
+
+def twin(f, name, text):
+    """A slow twin that bench/torch_twins.py timed, in words; nothing where it was not."""
+    return text.format(f.single(name)) if name in f.single_rows else ""
+
+
+def guide_002(f):
+    fp8, bf16, fp32 = f.said["gqa fp8"], f.said["gqa bf16"], f.said["gqa fp32"]
+    small, small_base = f.fp8("gqa-180m", "step_ms")
+    wide, wide_base = f.fp8("llama-1.29b", "step_ms")
+    step = f.measured("h200_models", model="gqa-180m")
+    copy = result_files.read(os.path.join(f.results, "h200_models.json"))["ceilings"]["copy_gbytes_per_s"] * 1e9
+    qkv = f.single("fused_qkv_saves") * GIB / copy * 1e3 / step["step_ms"]
+    adamw = f.single("fused_adamw_saves") * GIB / copy * 1e3 / step["step_ms"]
+    update = f.single("update_gqa") / step["step_ms"]
+    norms = next(row for row in result_files.read(os.path.join(f.results, "h200_step_ops.json"))["rows"]
+                 if row["op"].startswith("add_norm"))["share_percent"]
+    without_flash = f.single("full_step_reference_attention") / f.single("full_step")
+    with_norm, without_norm = f.held_out("adamw qk"), f.held_out("adamw noqk")
+    best = [min(losses, key=losses.get) for losses in (with_norm, without_norm)]
+    moments = fp8["memory"]["moments"], f.said["gqa 8bit"]["memory"]["moments"]
+    activations = fp8["memory"]["activations"], bf16["memory"]["activations"]
+    parity, pairs = f.paired("8bit", "fp32")
+    block = f.measured("h200_settings", model="gqa-180m", setting="train.recompute=block")
+    mlp = f.measured("h200_settings", model="gqa-180m", setting="train.recompute=mlp")
+    plain = f.measured("h200_settings", model="gqa-180m", setting=None)
+    first = step["first_step_s"], step["peer"]["first_step_s"]
+    precision = {name: f.measured("h200_precisions", precision=name)["step_ms"] for name in ("bf16", "tf32", "fp32")}
+    mha = f.said["gqa mha"]
+    speed_8bit = f.rung("ping-95m", "8-bit moments")
+    weights = bf16["parameters"] * 2 / MB
+    return [
+        Row("fp8: 1.6–1.8 times, elsewhere 1.36, 1.4 and 1.5",
+            f"measured: {small_base / small:.2f} times, llama-1.29b {wide_base / wide:.2f}; plan for an H100: "
+            f"{speed(fp8) / speed(bf16):.2f}", judged(small_base / small, 1.36, 1.8,
+                   f"linears are {f.single('linears_gqa'):.0f}% of a step at this width"),
+            "`bench/gpu_models.py --precision bf16,fp8`, " +
+            plan_of("gqa fp8")),
+        Row("fused QKV: +15–20%, elsewhere 1.12 times",
+            f"by its bytes {percent(qkv)} of a step at the rate of a large copy, as planned; redline has no slow twin" +
+            twin(f, "twin_qkv", "; PyTorch with three products takes {:.3f} times as long"),
+            judged(f.single("twin_qkv") - 1 if "twin_qkv" in f.single_rows else qkv, 0.12, 0.20,
+                   "two more reads of the input and two more sums of its gradient are all that three products add"),
+            "`redline ladder gqa-180m data.train=ping`, `bench/torch_twins.py`"),
+        Row("fp8 attention: +5–10%, 1.06 times",
+            f"cuDNN's for heads of 128: {f.single('attention_fp8'):.2f} ms a layer, bf16 "
+            f"{f.single('attention_bf16'):.2f}; none for heads of 64",
+            "refuted: slower, at twice the error of a cast; redline keeps bf16", "`cuda_fp8_attention_bench`"),
+        Row("fused AdamW: +20–30% of the optimizer, 1.04 times the step",
+            f"the whole update is {percent(update)} of a step; one pass saves {percent(adamw)} of it by the plan" +
+            twin(f, "twin_adamw", "; PyTorch's own choice takes {:.2f} times the update of its fused one") +
+            twin(f, "twin_adamw_step", " and {:.3f} times the step") +
+            twin(f, "twin_adamw_loop_step", ", a loop over tensors {:.3f} times the step"),
+            "refuted: an update that small cannot give 4%", "`cuda_update_bench`, `bench/torch_twins.py`"),
+        Row("torch.compile: 1.08–1.16 times; max-autotune 1.15–1.22",
+            f"tuned products {f.rung('gqa-180m', 'tuned products'):.2f} times, every algorithm timed "
+            f"{f.rung('gqa-180m', 'all proposals'):.2f}, graphs {f.rung('gqa-180m', 'CUDA graphs'):.2f}",
+            "refuted: kernels are fused when they are written, and nothing is left to compile; beside compiled "
+            f"PyTorch a step is {step['ktokens_per_s'] / step['peer']['ktokens_per_s']:.2f} times as fast",
+            LADDER.format("gqa-180m")),
+        Row("compiling takes 30 s, 1 min or 5–10 min",
+            f"the first step ends {first[0]:.1f} s after the command, later {f.single('first_step_warm')} s at "
+            f"most; compiled PyTorch {first[1]:.0f} s", "beaten", MODELS),
+        Row("70–80% of a model can be compiled beside fp8", "all of a step is one program, in fp8 too", "beaten",
+            "`redline profile gqa-180m-adamw`"),
+        Row("flash attention: attention 2–3 times, the step 1.2 times",
+            f"{f.rung('gqa-180m', 'flash attention'):.2f} times in padded rows; left out of the full step it costs "
+            f"{without_flash:.1f} times", judged(f.rung("gqa-180m", "flash attention"), 1.2),
+            "`redline ladder gqa-180m --without`"),
+        Row("tf32: +10–20% of products",
+            f"a step {precision['fp32'] / precision['tf32']:.1f} times as fast as in fp32",
+            judged(precision["fp32"] / precision["tf32"], 1.1, 1.2), "`bench/results/h200_precisions.json`"),
+        Row("bf16: 1.8 times fp32",
+            f"{precision['fp32'] / precision['bf16']:.1f} times, {precision['tf32'] / precision['bf16']:.1f} times "
+            "tf32", judged(precision["fp32"] / precision["bf16"], 1.8), "`bench/results/h200_precisions.json`"),
+        Row("RMSNorm: 15% faster than LayerNorm",
+            f"norms with the residual add are {norms:.1f}% of a step of llama-1.29b and move memory; a LayerNorm "
+            "would read and write the same bytes",
+            f"refuted: 15% of {norms:.1f}% would be {0.15 * norms:.1f}% of a step. There is no LayerNorm here: no "
+            "family of redline has one", "`redline profile llama-1.29b`"),
+        Row("grouped queries, 3 to 1, save memory",
+            f"plan: {gib(fp8['memory']['total'])} for {gib(mha['memory']['total'])} with 12 key heads, "
+            f"{speed(fp8) / speed(mha):.2f} times as fast", "met", plan_of("gqa mha")),
+        Row("SwiGLU, RoPE and a norm on queries and keys",
+            "the preset and its family, qwen3, have all three", "met", "`redline config gqa-180m`"),
+        Row("QK-norm: five times the learning rate",
+            f"best rate {best[0]:g} with it and {best[1]:g} without; at 16 times {best[1]:g} it has lost "
+            f"{with_norm[0.016] - min(with_norm.values()):.2f}, without it "
+            f"{without_norm[0.016] - min(without_norm.values()):.2f}",
+            "refuted: it bears a larger rate and does not want one", "`bench/results/recipes_h200.csv` "
+            "([more](results.md#does-a-norm-on-queries-and-keys-bear-five-times-the-rate))"),
+        Row("a tied head saves 25M parameters, 100 MB",
+            f"{(f.said['gqa untied']['parameters'] - fp8['parameters']) / 1e6:.1f}M; with gradient and "
+            f"moments {(f.said['gqa untied']['memory']['total'] - fp8['memory']['total']) / MB:.0f} MB", "met",
+            plan_of("gqa untied")),
+        Row("fp32 25k, bf16 45k, flash 55k tok/s on an H100",
+            f"plan: fp32 {rate(speed(fp32))}, bf16 with flash {fast(bf16)}", judged(speed(bf16), 55e3),
+            plan_of("gqa bf16")),
+        Row("fp8 75k, fused 84k–93k, compiled 100k–108k tok/s on an H100",
+            f"plan: {fast(fp8)}; 108k are {percent(of_peak(fp8, 108e3), 0)}",
+            judged(speed(fp8), 100e3, 108e3), plan_of("gqa fp8")),
+        Row("110k–120k tok/s with 16 rows x 4 and max-autotune", f"plan: {fast(f.said['gqa 16'])}",
+            judged(speed(f.said["gqa 16"]), 110e3, 120e3), plan_of("gqa 16")),
+        Row("60k–68k tok/s on an A100", f"plan: {fast(f.said['gqa a100'])}",
+            judged(speed(f.said["gqa a100"]), 60e3, 68e3), plan_of("gqa a100")),
+        Row("60k–65k tok/s on an A100 of 40 GB",
+            f"plan: {rate(speed(f.said['gqa a100-40']))}, {gib(f.said['gqa a100-40']['memory']['total'])}",
+            judged(speed(f.said["gqa a100-40"]), 60e3, 65e3), plan_of("gqa a100-40")),
+        Row("4.0–4.3 times fp32, all together",
+            f"plan: {speed(fp8) / speed(fp32):.1f} times; measured from fp32 with plain attention and padding to "
+            f"all of it: {f.rung('gqa-180m', 'fp8 products', 'over_first'):.0f} times",
+            judged(speed(fp8) / speed(fp32), 4.0, 4.3), plan_of("gqa fp32")),
+        Row("1.53, 1.62 and 1.82–1.96 times bf16 with fp8, fusion and compilation",
+            f"plan: {speed(fp8) / speed(bf16):.2f} times",
+            judged(speed(fp8) / speed(bf16), 1.53, 1.96, "the bf16 step is not slow to begin with"),
+            plan_of("gqa bf16")),
+        Row("weights 360 MB, optimizer 1,440 MB, activations 10 GB: 11.8 GB",
+            f"plan: bf16 weights {weights:.0f} MB, moments {moments[0] / MB:.0f} MB, activations "
+            f"{activations[0] / 1e9:.1f} GB, all {fp8['memory']['total'] / 1e9:.1f} GB with "
+            "masters and gradients", "beaten: the same rows in less", plan_of("gqa fp8")),
+        Row("8-bit optimizer: 360 MB, 1,080 MB saved",
+            f"plan: {moments[1] / MB:.0f} MB, {(moments[0] - moments[1]) / MB:.0f} MB saved",
+            "refuted: the embedding's moments stay in fp32, and blocks have scales", plan_of("gqa 8bit")),
+        Row("8-bit optimizer: 5–10% slower",
+            f"{speed_8bit:.3f} times as fast; held-out loss {parity:+.2%} in {pairs} pairs", "beaten: it costs less",
+            LADDER.format("ping-95m")),
+        Row("8-bit moments: 10–12 rows for 8",
+            f"the rows are not bound by memory here: 8 take {percent(of_memory(fp8), 0)} of an H100",
+            "refuted: nothing to gain on a card with room", plan_of("gqa 8bit")),
+        Row("fp8 halves activations",
+            f"plan: {activations[0] / GIB:.2f} GiB for {activations[1] / GIB:.2f} in bf16, "
+            f"{percent(1 - activations[0] / activations[1], 0)} less",
+            judged(1 - activations[0] / activations[1], 0.5, None,
+                   "attention, norms and the residual stream stay in bf16"), plan_of("gqa fp8")),
+        Row("fp8 costs less than 1% of accuracy",
+            f"llama-1.29b ended {f.single('fp8_loss_llama'):.3f}% above bf16 in one pair; smaller models within the "
+            "noise of their runs", "met", "`bench/fp8_runs.py` ([more](fp8.md#results-so-far))"),
+        Row("checkpointing saves 60–80% of activations for 20–30% of speed",
+            f"`block`: {block['memory_gib']:.1f} GiB for {plain['memory_gib']:.1f}, all counted, "
+            f"{plain['step_ms'] / block['step_ms'] - 1:.0%}; `mlp`: {mlp['memory_gib']:.1f} GiB, "
+            f"{plain['step_ms'] / mlp['step_ms'] - 1:.0%}", judged(plain["step_ms"] / block["step_ms"], 0.7, 0.8),
+            SETTINGS),
+        Row("checkpointing allows 4 times the batch",
+            f"{plain['memory_gib'] / block['memory_gib']:.1f} times less memory for the same rows",
+            judged(plain["memory_gib"] / block["memory_gib"], 4), SETTINGS),
+        Row("streaming data, nothing on the disk",
+            "`data.train` takes `.jsonl`, Parquet and compressed text as they are", "met",
+            "`redline train quick data.train=web.jsonl.zst`"),
+        Row("workers that share no data",
+            "batches are the same for any number of workers, ranks read parts of one order", "met",
+            "`redline train quick data.workers=4`"),
+        Row("a buffer of tokens instead of padding", "`data.packing=stream` or `pack`, with exact masks", "met",
+            plan_of("documents")),
+        Row("persistent workers, transfers beside the step", "always", "met", "`redline profile quick`"),
+        Row("a shuffle buffer", "`data.shuffle_buffer` where data are streamed; else the whole is shuffled", "met",
+            "`redline config --keys shuffle`"),
+        Row("FSDP beyond 1B parameters",
+            "`parallel.mode=fsdp`, on CPUs and on ranks of one H200; several cards were planned only",
+            "not seen: one card", "`redline plan llama-1.36b --card h100 --gpus 8`"),
+        Row("12 GB, right for a card of 32 GB", f"plan: {fp8['memory']['total'] / 1e9:.1f} GB",
+            judged(12e9 / fp8["memory"]["total"], 1), plan_of("gqa fp8")),
+        Row("95–98% of what is possible", f"their 108k tok/s are {percent(of_peak(fp8, 108e3), 0)} MFU",
+            f"refuted: the plan has {percent(mfu(fp8), 0)}", plan_of("gqa fp8")),
+    ]
+
+
+def guide_003(f):
+    bf16, fp8, own, eight = (f.said[name] for name in ("cs336", "cs336 fp8", "cs336 own", "cs336 8"))
+    small, small_base = f.fp8("cs336-350m", "step_ms")
+    bf16_mfu, fp8_mfu = f.fp8("cs336-350m", "mfu_percent")[::-1]
+    h200 = f.measured("h200_models", model="cs336-350m")
+    room = loader_room(f, 1e3 * h200["ktokens_per_s"])
+    forty = f.said["cs336 40"]["choice"]
+    ninety = f.said["90min"]["expected"]
+    low, high = sustained(f)
+    block = f.rung("cs336-350m", "recompute block")
+    return [
+        Row("29–32% MFU at 60k–70k tok/s on an H100", f"65k tok/s are {percent(of_peak(bf16, 65e3), 0)}; 30% are "
+            f"{rate(0.3 * bf16['peak_flops'] / bf16['flops_per_token'])}",
+            "refuted: the two figures are a factor of two apart", plan_of("cs336")),
+        Row("11% of the memory, 9.5 GB, with 8 rows",
+            f"plan: {own['memory']['total'] / 1e9:.1f} GB with layers computed again, "
+            f"{eight['memory']['total'] / 1e9:.1f} GB without", "met: it lies between the two",
+            plan_of("cs336 own")),
+        Row("8 rows x 16 are 131k tokens; 32–64 x 2–4 are more than 500k",
+            f"64 x 4 rows of 1024 are {64 * 4 * 1024:,}; 500k take 64 x 8",
+            "refuted: half of it; the presets have 64 x 8", "`redline config cs336-350m-adamw`"),
+        Row("larger batches: 4–8 times the utilisation",
+            f"plan: {rate(speed(eight))} with 8 rows, {rate(speed(bf16))} with 64: {speed(bf16) / speed(eight):.2f} "
+            "times",
+            judged(speed(bf16) / speed(eight), 4, 8, "8 rows of 1024 are 8,192 tokens, enough for large products"),
+            plan_of("cs336 8")),
+        Row("fp8: 2 times on an H100",
+            f"measured on an H200: {small_base / small:.2f} times; plan for the H100: {speed(fp8) / speed(bf16):.2f}",
+            judged(small_base / small, 2, None,
+                   f"linears are {f.single('linears_cs336'):.0f}% of a step, and casts take a part back"),
+            plan_of("cs336 fp8")),
+        Row("8 workers, prefetch of 4, memory-mapped files against starvation",
+            f"two cores make {room:.0f} times what an H200 takes",
+            "refuted: nothing starved; `data_wait_ms` of a run shows it", LOADER),
+        Row("rate 4e-4 → 6e-4, warm-up 2000 → 1000",
+            "the preset cs336-350m-adamw; Muon at 2e-3 in fp8 ends where AdamW in PyTorch does after "
+            f"{f.single('seconds_to_loss'):.0f} s instead of {f.single('seconds_to_loss_torch'):.0f}, on other text",
+            "beaten: by the optimizer", "`bench/time_to_loss.py cs336-350m`"),
+        Row("tf32, flash attention, expandable segments",
+            "keys of their own; memory is planned, so nothing fragments", "met", "`redline config --keys matmul`"),
+        Row("max-autotune, one whole graph",
+            f"every algorithm timed: {f.rung('cs336-350m', 'all proposals'):.3f} times; graphs "
+            f"{f.rung('cs336-350m', 'CUDA graphs'):.3f}", "refuted: nothing gained here",
+            LADDER.format("cs336-350m")),
+        Row("gradient checkpointing, always on",
+            f"it costs {1 - block:.0%} and saves memory that is not short: 64 rows without take "
+            f"{gib(bf16['memory']['total'])}", "refuted: slower for nothing", LADDER.format("cs336-350m")),
+        Row("60–70% of the memory, 50–60 GB, with 32–64 rows",
+            f"plan: {bf16['memory']['total'] / 1e9:.0f} GB, {percent(of_memory(bf16), 0)} with 64 rows",
+            "met: a little above it with 64 rows", plan_of("cs336")),
+        Row("more than 500k tok/s, 7 times",
+            f"plan: {rate(speed(fp8))} in fp8, {rate(speed(bf16))} in bf16; 500k are "
+            f"{percent(of_peak(bf16, 500e3), 0)} of the card's bf16 peak",
+            "refuted: more than the card can do in bf16", plan_of("cs336 fp8")),
+        Row("70–80% MFU",
+            f"measured on an H200: {bf16_mfu:.1f}% in bf16, {fp8_mfu:.1f}% in fp8; large products alone sustain "
+            f"{low:.0%} to {high:.0%}",
+            f"refuted: linears are {f.single('linears_cs336'):.0f}% of a step at this width",
+            "`bench/gpu_models.py cs336-350m:32`"),
+        Row("the batch is found by itself: 32–64 rows in 80 GB, 16–32 in 40 GB",
+            f"`train.batch_size=auto`; plan for 40 GB: {forty['batch_size']} rows x {forty['accumulate']}", "met",
+            plan_of("cs336 40")),
+        Row("out of memory: 16 rows, accumulate 8, checkpointing",
+            "`memory.fit` finds the fastest way to fit before the first step, and says it", "beaten",
+            "`redline plan cs336-350m --card rtx-4090`"),
+        Row("validation loss 4.98 at step 1000 → 3.5",
+            f"1000 steps of 524,288 tokens take {bf16['expected']['step_ms'] / 60:.0f} minutes of an H100 by the "
+            "plan", "not seen: no H100 for as long, and the board's text and tokenizer are not here",
+            plan_of("cs336")),
+        Row("3.0781 beaten within 1.5 hours of an H100, 2.8–2.9",
+            f"plan: {ninety['steps']:,.0f} steps of 262,144 tokens in 1.5 hours, "
+            f"{ninety['steps'] * 262144 / 1e9:.2f} billion",
+            "not seen: no H100 for 1.5 hours, and losses on other text do not compare", plan_of("90min")),
+    ]
+
+
+def guide_004(f):
+    one = f.said["llama b200"]
+    mode = {name: {m["mode"]: m for m in f.said[name]["modes"]} for name in ("llama 8", "llama 8 fp8", "qwen 8")}
+    best = {name: max((m for m in mode[name].values() if m["fits"]), key=lambda m: m["mfu"]) for name in mode}
+    a6000 = f.said["llama a6000"]
+    choice = a6000["choice"]
+    graphs = [f.rung(row["model"], "CUDA graphs") for row in f.ladder_rows if row["rung"] == "CUDA graphs"]
+    flash = [f.longer(model, "kernels.attention=flash") for model in ("gqa-180m", "llama-1.29b")]
+    room = loader_room(f, 1e3 * f.measured("h200_models", model="llama-1.29b")["ktokens_per_s"])
+    sharding = mode["llama 8"]["ddp"]["tokens_per_s"] / mode["llama 8"]["zero1"]["tokens_per_s"] - 1
+    llama_mfu = percent(best["llama 8"]["mfu"])
+
+    def tier(says, low, high):
+        return Row(f"LLaMA on 8 B200, {says}",
+                   f"plan: {llama_mfu}, in fp8 {percent(best['llama 8 fp8']['mfu'])} of the bf16 peak",
+                   judged(best["llama 8"]["mfu"], low, high), plan_of("llama 8"))
+
+    return [
+        Row("FlashAttention-3, else 2, else SDPA, else by hand",
+            "`kernels.attention=auto` times cuDNN's, redline's two and takes the fastest, forward and backward "
+            "apart", "beaten: it is measured, and said", "`redline profile llama-1.36b`"),
+        Row("without FlashAttention 5–10% less",
+            f"redline's flash kernels instead of the best: {flash[0]:.0%} and {flash[1]:.0%} of a step",
+            judged(max(flash), 0.05, 0.10), SETTINGS),
+        Row("CUDA graphs: +8–15% MFU",
+            f"{min(graphs) - 1:+.1%} to {max(graphs) - 1:+.1%} for five models on an H200; quick, with a step of "
+            f"{f.single('quick_step')} ms, {f.single('quick_without_graphs') - 1:.0%}",
+            judged(max(graphs) - 1, 0.08, 0.15, "kernels are long enough to hide their launches"),
+            LADDER.format("MODEL")),
+        Row("graphs warm up for 10 steps, then capture", "captured after one, before the first step of a run",
+            "beaten", "`redline train quick`"),
+        Row("a loader with 4 workers: +2–5% MFU",
+            f"two cores make {room:.0f} times what an H200 takes of this model", "refuted: nothing waits", LOADER),
+        Row("DDP is 3–5% faster than ZeRO-1", f"plan for 8 B200: {sharding:+.1%}",
+            judged(sharding, 0.03, 0.05, "both hide what they " "send; several cards were not seen"),
+            plan_of("llama 8")),
+        Row("35–40%, 12k tok/s on an A6000 with ZeRO-1",
+            f"plan: {percent(choice['mfu'])}, {rate(choice['tokens_per_s'])} on one with {choice['batch_size']} "
+            f"rows x {choice['accumulate']}; 12k are {percent(of_peak(a6000, 12e3), 0)} of one card",
+            "not seen: no A6000; by the plan about what one card does", plan_of("llama a6000")),
+        tier("tier 1, DDP: 55–62%", 0.55, 0.62),
+        tier("tier 2, with a loader: 58–65%", 0.58, 0.65),
+        tier("tier 3, with graphs: 65–75%", 0.65, 0.75),
+        Row("170k, 180k and 200k tok/s of the tiers",
+            f"plan: {rate(best['llama 8']['tokens_per_s'])} of all eight; 200k are "
+            f"{percent(of_peak(one, 200e3, 8))} of eight cards, {percent(of_peak(one, 200e3), 0)} of one",
+            "refuted: claims of tokens and of MFU do not agree", plan_of("llama 8")),
+        Row("Qwen3, tier 1: 50–58%", f"plan: {percent(best['qwen 8']['mfu'])}",
+            judged(best["qwen 8"]["mfu"], 0.50, 0.58), plan_of("qwen 8")),
+        Row("Qwen3, tier 3: 60–70%", f"plan: {percent(best['qwen 8']['mfu'])}",
+            judged(best["qwen 8"]["mfu"], 0.60, 0.70), plan_of("qwen 8")),
+        Row("LLaMA of 1.36B: 40–50 GB a GPU with 24 rows",
+            f"plan: {one['memory']['total'] / 1e9:.0f} GB without recompute",
+            "refuted: activations of 24 rows of 2048 take most of it", plan_of("llama b200")),
+        Row("Qwen3 of 1.8B: 50–60 GB a GPU with 20 rows",
+            f"plan: {f.said['qwen b200']['memory']['total'] / 1e9:.0f} GB without recompute",
+            "refuted: likewise", plan_of("qwen b200")),
+        Row("both fit a B200 of 192 GB without sharding",
+            f"plan: {gib(one['memory']['total'])} and {gib(f.said['qwen b200']['memory']['total'])} of "
+            f"{gib(one['memory_bytes'])}", "met", plan_of("llama b200")),
+        Row("every optimisation is optional and falls back",
+            "three tiers (`--tier safe`, `fast`, `fastest`); what cannot run is said with its reason, never in "
+            "silence", "met", "`redline config --tier safe`"),
+        Row("logs that show which optimisation is active", "the header of a run, `config.toml` and `redline info`",
+            "met", "`redline train quick --dry-run`"),
+        Row("scripts for average and peak MFU, throughput, memory, time to go", "`redline report`, one page", "met",
+            "`redline report RUN`"),
+    ]
+
+
+GUIDES = (
+    ("000", "A 95M model on an A100: from 30% to 40–50%", guide_000),
+    ("001", "The same model before: padding", guide_001),
+    ("002", "A 180M model with everything: fp8, fused kernels, compilation", guide_002),
+    ("003", "A 350M model against the clock on an H100", guide_003),
+    ("004", "LLaMA of 1.36B and Qwen3 of 1.8B on eight B200", guide_004),
+)
+
+ABOVE = """# What guides promise, and what holds
+
+Five guides to fast training, claim by claim: what each says, what redline measured or plans, and a verdict: met,
+beaten, refuted (with the reason), or not seen, where the hardware is not here. `bench/claims.py` makes this page from
+`bench/results` and from the commands in its last column, and the test suite makes it again. A verdict on a figure is
+computed from it; the reasons are sentences of the script.
+
+"Plan" is `redline plan`: a step of the real programs, each node at the rate that its kind was measured to reach on an
+H200 ([how good plans are](results.md#plan-against-reality)). A100, A6000, H100 and B200 were not seen. All else was
+measured on one H200, or on two CPU cores where the loader is meant.
+
+## The five guides
+| guide | about | its own settings | beside them |
+|---|---|---|---|
+| 000, 001 | 95M on an A100 | `ping-95m` (001: with `data.packing=pad`) | `ping-95m-256`, where 000 wants to get |
+| 002 | 180M on an H100 | `gqa-180m-adamw` | `gqa-180m`, with Muon |
+| 003 | 350M in 1.5 hours of an H100 | `cs336-350m-adamw` | `cs336-350m` and `cs336-350m-90min`, with Muon |
+| 004 | 1.36B and 1.8B on 8 B200 | `llama-1.36b`, `qwen3-1.8b` | nothing was tuned |
+"""
+
+
+def page(figures):
+    out, counts = [ABOVE], dict.fromkeys(VERDICTS, 0)
+    for number, title, rows_of in GUIDES:
+        out.append(f"\n## {number}: {title}\n| the guide says | redline | verdict | printed by |\n|---|---|---|---|\n")
+        for row in rows_of(figures):
+            out.append(f"| {' | '.join(row.cells)} |\n")
+            counts[next(word for word in VERDICTS if row.cells[2].startswith(word))] += 1
+    total = ", ".join(f"{count} {word}" for word, count in counts.items())
+    out.insert(1, f"\n{sum(counts.values())} claims: {total}.\n")
+    return "".join(out)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--redline", default=os.path.join(ROOT, "build", "redline"), help="the program")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail where the page differs")
+    given = parser.parse_args()
+    try:
+        made = page(Figures(given.redline))
+        with open(PAGE, encoding="utf-8") as file:
+            there = file.read()
+    except BadClaim as error:
+        sys.exit(f"claims: {error}")
+    except FileNotFoundError as error:
+        if error.filename != PAGE:
+            sys.exit(f"claims: {error.filename}: {error.strerror}")
+        there = ""
+    if given.check and made != there:
+        old, new = there.splitlines(), made.splitlines()
+        line = next((i for i, (a, b) in enumerate(zip(old, new)) if a != b), min(len(old), len(new)))
+        sys.exit(f"claims: docs/claims.md differs in line {line + 1}; run bench/claims.py --redline {given.redline}\n"
+                 f"  there: {(old + [''] * (line + 1))[line]}\n  now:   {(new + [''] * (line + 1))[line]}")
+    if not given.check:
+        with open(PAGE, "w", encoding="utf-8") as file:
+            file.write(made)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,202 @@
+// Lowers the configuration with more and more of it elsewhere, and keeps what fits.
+#include "perf/fit.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "base/dtype.h"
+#include "base/words.h"
+#include "config/load.h"
+#include "model/lowering.h"
+#include "perf/plan.h"
+#include "perf/walk.h"
+#include "train/memory_advice.h"
+
+namespace redline::perf {
+namespace {
+
+// Each keeps less than the one before, or computes less.
+constexpr std::string_view kKinds[] = {"mlp", "rest", "block"};
+
+class Solver {
+ public:
+  Solver(const config::Config& config, const Machine& machine, const Room& room, const dist::Sharing& sharing)
+      : config_(as_possible(config, machine)), machine_(machine), room_(room), sharing_(sharing) {
+    config_.memory.placement = {};
+  }
+
+  Fit solve() {
+    Fit fit{.room = room_, .asked = way({})};
+    fit.fits = room_.holds(fit.asked.device, fit.asked.host);
+    if (fit.fits) return fit;
+    const std::vector<config::Placement> all = sets();
+    if (way(all.back()).persistent > room_.device) return fit;  // nothing else could help
+    for (const config::Placement& on_host : all) {
+      const FitWay least = on_host.on_host() ? way(on_host) : fit.asked;  // whatever is computed again takes longer
+      if (second_best(fit) <= least.seconds) continue;
+      if (fits(least)) {
+        add(fit, least);
+        continue;
+      }
+      if (least.persistent > room_.device || least.host > room_.host) continue;
+      for (const std::string_view kind : kKinds) add_fewest_layers(fit, on_host, kind);
+      if (!moves()) break;
+      config::Placement kept = on_host;
+      kept.residuals = true;
+      for (const std::string_view kind : {"rest", "block"}) add_fewest_layers(fit, kept, kind);
+    }
+    return fit;
+  }
+
+ private:
+  FitWay way(const config::Placement& placement) const {
+    config::Config c = config_;
+    c.memory.placement = placement;
+    const StepWalk step(c, machine_, {.mode = sharing_.mode, .ranks = sharing_.ranks});
+    const program::MemoryPlan& memory = step.lowered().set.memory;
+    return {placement, memory.device.total, memory.host.beyond_results(), step.times().total(),
+            memory.device.persistent};
+  }
+  bool fits(const FitWay& way) const { return room_.holds(way.device, way.host); }
+  static double second_best(const Fit& fit) {
+    return fit.ways.size() > 1 ? fit.ways[1].seconds : std::numeric_limits<double>::infinity();
+  }
+  static void add(Fit& fit, const FitWay& way) {
+    fit.ways.insert(std::ranges::upper_bound(fit.ways, way.seconds, {}, &FitWay::seconds), way);
+  }
+
+  bool moves() const { return config_.memory.fit == "auto"; }
+  // What may lie in the host's memory, from nothing to all of it. Products read working copies where there are any,
+  // else the masters themselves, which stay then.
+  std::vector<config::Placement> sets() const {
+    const model::LoweringOptions o = model::lowering_options(config_, machine_.kind);
+    std::vector<config::Placement> all;
+    for (const bool masters : {false, true})
+      for (const bool moments : {false, true})
+        for (const bool averages : {false, true}) {
+          if ((masters && o.compute == DType::f32) || (averages && !o.average)) continue;
+          if (!moves() && (masters || moments || averages)) continue;
+          all.push_back({.moments = moments, .masters = masters, .averages = averages});
+        }
+    return all;
+  }
+
+  // The fewest first layers that have to be computed again so that the rest fits.
+  void add_fewest_layers(Fit& fit, config::Placement placement, std::string_view kind) const {
+    placement.recompute = kind;
+    std::int64_t too_few = 0, enough = config_.model.layers - 1;  // the last layer has nothing to gain
+    if (enough < 1) return;
+    placement.recompute_layers = enough;
+    FitWay found = way(placement);
+    if (!fits(found)) return;
+    while (enough - too_few > 1) {
+      placement.recompute_layers = (too_few + enough) / 2;
+      const FitWay tried = way(placement);
+      (fits(tried) ? enough : too_few) = placement.recompute_layers;
+      if (fits(tried)) found = tried;
+    }
+    add(fit, found);
+  }
+
+  config::Config config_;
+  const Machine& machine_;
+  Room room_;
+  dist::Sharing sharing_;
+};
+
+std::string in_words(const config::Placement& p, const config::Config& config) {
+  config::Config c = config;
+  c.memory.placement = p;
+  std::vector<std::string_view> state;
+  if (p.masters) state.push_back("masters");
+  if (p.moments) state.push_back("moments");
+  if (p.averages) state.push_back("averages");
+  std::vector<std::string> words;
+  if (!state.empty()) words.push_back(fmt::format("{} lie in the host's memory", fmt::join(state, " and ")));
+  if (!p.recompute.empty())
+    words.push_back(fmt::format("{} computed again{}", train::what_is_recomputed(c),
+                                p.residuals ? ", with what is kept for that in the host's memory" : ""));
+  return fmt::format("{}", fmt::join(words, ", "));
+}
+
+}  // namespace
+
+Room room_on(const config::Config& config, const device::Device& device, int ranks_here) {
+  const config::Memory& m = config.memory;
+  Room room{.device = train::memory_allowed(config, device),
+            .host = std::min(device::available_host_bytes() / std::max(ranks_here, 1),
+                             config::bytes_of_amount(m.host_limit))};
+  if (device.shares_host_memory()) room.together = device.available_bytes();
+  return room;
+}
+
+Room room_on(const config::Config& config, const Machine& machine) {
+  const config::Memory& m = config.memory;
+  Room room{.device = std::min(machine.memory - fixed_bytes(machine), config::bytes_of_amount(m.limit)),
+            .host = config::bytes_of_amount(m.host_limit)};
+  if (machine.kind == device::Kind::cpu) room.together = machine.memory;
+  return room;
+}
+
+bool chooses(const config::Config& config) { return config.memory.fit == "auto" || config.train.recompute == "auto"; }
+
+Fit find_fit(const config::Config& config, const Machine& machine, const Room& room, const dist::Sharing& sharing) {
+  return Solver(config, machine, room, sharing).solve();
+}
+
+Fit find_fit(const config::Config& config, const Machine& machine, std::int64_t tuning) {
+  Room room = room_on(config, machine);
+  room.device = std::min(room.device, machine.memory - fixed_bytes(machine) - tuning);
+  return find_fit(config, machine, room);
+}
+
+std::string in_words(const Fit& fit, const config::Config& config) {
+  using train::memory_in_words;
+  if (fit.fits) return fmt::format("{}: nothing has to move", memory_in_words(fit.asked.device));
+  const std::string needs = fmt::format("as asked the run needs {} of {}", memory_in_words(fit.asked.device),
+                                        memory_in_words(fit.room.device));
+  if (fit.ways.empty()) return needs + ", and no way to move bytes to the host or to compute more again fits";
+  const FitWay& best = fit.ways[0];
+  const auto cost = [&](const FitWay& way) { return 100 * (way.seconds / fit.asked.seconds - 1); };
+  const std::string host = best.host > 0 ? fmt::format(" and {} of the host's", memory_in_words(best.host)) : "";
+  std::string text = fmt::format("{}: {}; {}{}, {:.1f}% slower by the plan", needs, in_words(best.placement, config),
+                                 memory_in_words(best.device), host, cost(best));
+  if (fit.ways.size() > 1)
+    text += fmt::format(" (next best: {}, {:.1f}%)", in_words(fit.ways[1].placement, config), cost(fit.ways[1]));
+  return text;
+}
+
+std::vector<std::string> gains_of_types(const Fit& fit, const config::Config& config, const Machine& machine) {
+  std::vector<std::string> gains;
+  if (fit.fits) return gains;
+  for (const config::Config& coarser : train::relaxations(config)) {
+    if (coarser.train.seq_len != config.train.seq_len) continue;
+    const Fit other = find_fit(coarser, machine, fit.room);
+    const auto seconds = [](const Fit& f) { return f.fits ? f.asked.seconds : f.ways.empty() ? 0 : f.ways[0].seconds; };
+    const double before = seconds(fit), after = seconds(other);
+    const std::int64_t less = fit.asked.device - other.asked.device;
+    if (after == 0) continue;
+    gains.push_back(fmt::format("optim.moments={}: {} less, {}", coarser.optim.moments, train::memory_in_words(less),
+                                before == 0      ? std::string("and it fits")
+                                : after < before ? fmt::format("{:.0f}% faster", 100 * (before / after - 1))
+                                                 : "no faster"));
+  }
+  return gains;
+}
+
+std::string place_to_fit(config::Config& config, device::Device& device, const dist::Sharing& sharing, int ranks_here) {
+  config.memory.placement = {};
+  if (!chooses(config)) return "";
+  const Room room = room_on(config, device, ranks_here);
+  if (room.holds(train::memory_needed(config, device.kind(), sharing), 0)) return "";
+  const Fit fit = find_fit(config, machine_of(device), room, sharing);
+  if (fit.fits || fit.ways.empty()) return "";
+  config.memory.placement = fit.ways[0].placement;
+  return fmt::format("{}: {}", config.memory.fit == "auto" ? "memory.fit = auto" : "train.recompute = auto",
+                     in_words(fit, config));
+}
+
+}  // namespace redline::perf

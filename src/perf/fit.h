@@ -1,0 +1,61 @@
+// Finds the fastest way for a run to fit: what is computed again, of how many layers, and which arrays lie in the
+// host's memory. Each way is lowered, so that its bytes are exact, and its step is expected node by node. No way
+// changes a bit of the run, nor any type that it keeps; what coarser moments would buy is told, and not done.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/config.h"
+#include "device/device.h"
+#include "dist/sharing.h"
+#include "perf/roofline.h"
+
+namespace redline::perf {
+
+// Bytes that the arenas of a rank may take.
+struct Room {
+  std::int64_t device = 0, host = 0;
+  std::int64_t together = 0;  // where both are one memory, as on the CPU; 0: they are not
+  bool holds(std::int64_t on_device, std::int64_t on_host) const {
+    return on_device <= device && on_host <= host && (together == 0 || on_device + on_host <= together);
+  }
+};
+// With memory.limit and memory.host_limit. A machine that is planned for has as much memory of the host as it takes,
+// unless the latter says otherwise.
+Room room_on(const config::Config& config, const device::Device& device, int ranks_here);
+Room room_on(const config::Config& config, const Machine& machine);
+
+struct FitWay {
+  config::Placement placement;
+  std::int64_t device = 0, host = 0;  // bytes of the arenas
+  double seconds = 0;                 // of a step, expected
+  std::int64_t persistent = 0;        // of the device's bytes: whatever is computed again takes them
+};
+
+struct Fit {
+  Room room;
+  FitWay asked;                   // as the configuration says; it fits where nothing was chosen
+  bool fits = false;              // as asked
+  std::vector<FitWay> ways = {};  // that fit otherwise, the fastest first; the second is another kind of way
+};
+// Whether a configuration leaves the choice: memory.fit, or what is computed again alone.
+bool chooses(const config::Config& config);
+// Where the run fits as it was asked for, no other way is looked at.
+Fit find_fit(const config::Config& config, const Machine& machine, const Room& room, const dist::Sharing& sharing = {});
+// On a machine that is planned for, beside what tuning takes at the start of a run.
+Fit find_fit(const config::Config& config, const Machine& machine, std::int64_t tuning);
+
+// "moments lie in the host's memory (1.20 GiB), ...": what a placement moves, how large it is, and its cost.
+std::string in_words(const Fit& fit, const config::Config& config);
+
+// What coarser moments would buy where the run does not fit as asked: "optim.moments=8bit: 38.0 GiB less, 12% faster".
+std::vector<std::string> gains_of_types(const Fit& fit, const config::Config& config, const Machine& machine);
+
+// Puts the fastest way that fits into the configuration, as memory.fit says, and tells it; empty where nothing moves:
+// since the run fits, memory.fit is "none", or no way fits and the run will be refused.
+std::string place_to_fit(config::Config& config, device::Device& device, const dist::Sharing& sharing, int ranks_here);
+
+}  // namespace redline::perf

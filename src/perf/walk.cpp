@@ -1,0 +1,209 @@
+// The clocks, and what is read off them: the time of a step, the collectives in it, a picture.
+#include "perf/walk.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "base/error.h"
+#include "io/json.h"
+#include "model/lowering.h"
+#include "program/program.h"
+
+namespace redline::perf {
+namespace {
+
+using program::Lane;
+using program::When;
+
+Clock clock_of(const program::Node& node) {
+  if (program::is_collective(node.op)) return Clock::network;
+  if (node.when == When::now || node.lane == Lane::side) return Clock::compute;
+  return node.lane == Lane::to_host ? Clock::to_host : Clock::to_device;
+}
+
+// What a collective of a program is of, in words.
+std::string_view sent_of(const program::Node& node, Collective collective) {
+  if (collective == Collective::gather_shards)
+    return node.phase == program::Phase::forward ? "weights" : "weights, backward pass";
+  if (node.phase == program::Phase::backward) return "gradients";
+  const auto* const totals = std::get_if<dist::AllReduce<program::ValueId>>(&node.op);
+  return totals && totals->largest ? "records" : "totals";
+}
+
+}  // namespace
+
+double expected_slowest(int ranks) {
+  if (ranks == 1) return 0;
+  // The integral of x over the density of the largest, n phi(x) Phi(x)^(n-1); steps of a tenth give it to 14 digits.
+  constexpr int kSteps = 90;
+  constexpr double kWidth = 0.1, kRoot = 2.5066282746310002;  // of 2 pi
+  double sum = 0;
+  for (int i = -kSteps; i <= kSteps; ++i) {
+    const double x = i * kWidth, below = 0.5 * std::erfc(-x / std::sqrt(2.0));
+    sum += x * ranks * std::exp(-x * x / 2) / kRoot * std::pow(below, ranks - 1) * kWidth;
+  }
+  return sum;
+}
+
+Timeline walk(const program::Program& program, std::span<const double> seconds, bool beside_compute) {
+  Timeline line;
+  double now = 0;
+  std::array<double, kClocks.size()> busy_until{};
+  std::map<std::int32_t, double> ends;  // of what is under way, by pair
+  const auto wait = [&](const program::Node& node, double end) {
+    if (end <= now) return;
+    line.spans.push_back({Clock::compute, &node, now, end, true});
+    now = end;
+  };
+  for (std::size_t i = 0; i < program.nodes.size(); ++i) {
+    const program::Node& node = program.nodes[i];
+    const Clock clock = clock_of(node);
+    if (clock == Clock::compute) {
+      line.spans.push_back({clock, &node, now, now + seconds[i]});
+      now += seconds[i];
+    } else if (node.when == When::wait) {
+      wait(node, ends.at(node.pair));
+    } else {
+      double& until = busy_until[static_cast<std::size_t>(clock)];
+      const double begin = std::max(now, until);
+      until = begin + seconds[i];
+      line.spans.push_back({clock, &node, begin, until});
+      if (node.when == When::now || (clock == Clock::network && !beside_compute)) wait(node, until);
+      if (node.when == When::start) ends[node.pair] = until;
+    }
+  }
+  line.end = now;
+  return line;
+}
+
+double expected_seconds(const program::ProgramSet& set, std::string_view name, double rows, double seq_len,
+                        const Machine& machine) {
+  const program::Program& program = set.find(name);
+  return walk(program, node_seconds(set, program, rows, seq_len, machine)).end;
+}
+
+double RankStep::bytes_sent() const {
+  double sent = 0;
+  for (const CollectiveUse& u : collectives) sent += (u.collective == Collective::all_reduce ? 2 : 1) * u.bytes;
+  return sent;
+}
+
+// A program of the step, and how often it runs.
+struct StepWalk::Timed {
+  const program::ProgramSet* set = nullptr;
+  const program::Program* program = nullptr;
+  std::int64_t times = 1;
+  std::vector<double> seconds;  // of each node
+};
+
+StepWalk::StepWalk(const config::Config& config, const Machine& machine, const Spread& spread, const Filling& filling)
+    : spread_(spread) {
+  options_ = std::make_unique<model::LoweringOptions>(model::lowering_options(config, machine.kind));
+  const auto lower = [&] { return std::make_unique<model::LoweredModel>(model::lower(config.model, *options_)); };
+  if (!spread.alone()) {
+    options_->sharing = {
+        .rank = 0, .ranks = spread.ranks, .mode = spread.mode, .bf16_wire = config.parallel.wire == "bf16"};
+    const model::LargestRanks largest = model::largest_ranks(config.model, *options_);
+    if (spread.mode != Mode::ddp && largest.by_update != largest.by_memory) {
+      options_->sharing.rank = largest.by_update;
+      slowest_ = lower();
+    }
+    options_->sharing.rank = largest.by_memory;
+  }
+  lowered_ = lower();
+  const Documents documents = documents_of(options_->batch.rows, options_->batch.seq_len, filling);
+  for (const model::StepProgram& run : model::programs_of_step(*options_, config.train.accumulate)) {
+    const program::ProgramSet& set = slowest_ && run.name == model::kUpdate ? slowest_->set : lowered_->set;
+    Timed timed{.set = &set, .program = &set.find(run.name), .times = run.times, .seconds = {}};
+    timed.seconds = node_seconds(set, *timed.program, documents.count, documents.length, machine);
+    for (std::size_t i = 0; i < timed.seconds.size(); ++i)
+      if (const std::optional<Sent> sent = sent_by(timed.program->nodes[i], set))
+        timed.seconds[i] =
+            spread.fabric ? collective_seconds(*spread.fabric, sent->collective, sent->bytes, spread.ranks) : 0;
+    timed_.push_back(std::move(timed));
+  }
+}
+
+StepWalk::~StepWalk() = default;
+
+std::vector<StepWalk::Run> StepWalk::runs(double slower) const {
+  std::vector<Run> runs;
+  for (const Timed& timed : timed_) {
+    std::vector<double> seconds = timed.seconds;
+    for (std::size_t i = 0; i < seconds.size(); ++i)
+      if (clock_of(timed.program->nodes[i]) == Clock::compute) seconds[i] *= slower;
+    runs.push_back({timed.program->name, timed.times,
+                    walk(*timed.program, seconds, !spread_.fabric || spread_.fabric->beside_compute)});
+  }
+  return runs;
+}
+
+RankStep StepWalk::times(double slower) const {
+  RankStep step;
+  const auto use_of = [&](const program::Node& node, const Sent& sent) -> CollectiveUse& {
+    const std::string_view of = sent_of(node, sent.collective);
+    const auto known = std::ranges::find_if(
+        step.collectives, [&](const CollectiveUse& u) { return u.collective == sent.collective && u.of == of; });
+    if (known != step.collectives.end()) return *known;
+    return step.collectives.emplace_back(CollectiveUse{.collective = sent.collective, .of = of});
+  };
+  const std::vector<Run> all = runs(slower);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const Run& run = all[i];
+    const auto times = static_cast<double>(run.times);
+    for (const ClockSpan& span : run.timeline.spans) {
+      const std::optional<Sent> sent = sent_by(*span.node, *timed_[i].set);
+      const double seconds = times * span.seconds();
+      if (span.clock == Clock::compute) (!span.waits ? step.compute : sent ? step.exposed : step.copying) += seconds;
+      if (!sent) continue;
+      CollectiveUse& use = use_of(*span.node, *sent);
+      (span.waits ? use.exposed : use.seconds) += seconds;
+      if (span.waits) continue;
+      use.count += run.times;
+      use.bytes += times * sent->bytes;
+    }
+  }
+  if (!spread_.alone())
+    step.stragglers =
+        spread_.straggler * expected_slowest(spread_.ranks) * (step.compute + step.exposed + step.copying);
+  return step;
+}
+
+std::string chrome_trace(const StepWalk& step, std::string_view title) {
+  constexpr std::int64_t kDrawn = 4;                 // of runs that are alike
+  constexpr std::size_t kPrograms = kClocks.size();  // the row of the programs themselves
+  io::Json events = io::Json::array();
+  const auto name = [&](const char* what, std::size_t row, std::string_view value) {
+    events.push_back({{"name", what}, {"ph", "M"}, {"pid", 1}, {"tid", row}, {"args", {{"name", value}}}});
+  };
+  const auto bar = [&](std::string_view text, std::string_view kind, std::size_t row, double begin, double seconds) {
+    events.push_back({{"name", text},
+                      {"cat", kind},
+                      {"ph", "X"},
+                      {"ts", 1e6 * begin},
+                      {"dur", 1e6 * seconds},
+                      {"pid", 1},
+                      {"tid", row}});
+  };
+  name("process_name", 0, title);
+  for (std::size_t i = 0; i < kClocks.size(); ++i) name("thread_name", i, kClocks[i]);
+  name("thread_name", kPrograms, "programs");
+  double at = 0;
+  for (const StepWalk::Run& run : step.runs()) {
+    for (std::int64_t i = 0; i < std::min(run.times, kDrawn); ++i, at += run.timeline.end) {
+      bar(run.program, "program", kPrograms, at, run.timeline.end);
+      for (const ClockSpan& s : run.timeline.spans)
+        bar(s.node->full_name(), s.waits ? "wait" : program::name_of(s.node->op), static_cast<std::size_t>(s.clock),
+            at + s.begin, s.seconds());
+    }
+    if (const std::int64_t others = run.times - kDrawn; others > 0) {
+      const double seconds = static_cast<double>(others) * run.timeline.end;
+      bar(fmt::format("{}, {} times more", run.program, others), "program", kPrograms, at, seconds);
+      at += seconds;
+    }
+  }
+  return io::Json{{"displayTimeUnit", "ms"}, {"traceEvents", std::move(events)}}.dump() + "\n";
+}
+
+}  // namespace redline::perf

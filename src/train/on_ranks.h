@@ -1,0 +1,38 @@
+// What a run on several ranks cannot have, as one table of settings and modes. Whatever runs, plans or advises asks it:
+// `redline train`, `redline plan --gpus`, parallel.mode = "auto", and what would fit.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/config.h"
+#include "dist/sharing.h"
+
+namespace redline::train {
+
+// A setting, and ways to share a run's state that it does not go with.
+struct NotOnRanks {
+  std::string_view setting;  // `train.max_hours`, `precision.matmul = "fp8"`
+  std::string_view key;
+  bool (*has)(const config::Config& config);
+  std::vector<dist::Mode> modes;
+  std::string_view because;  // two clauses: why, and what to do
+  std::string_view instead;
+};
+std::span<const NotOnRanks> not_on_ranks();
+
+// The row by which several ranks cannot share a run of the configuration so; null: they can.
+const NotOnRanks* refused_by(const config::Config& config, dist::Mode mode);
+
+// The same as a sentence; empty: they can.
+std::string refusal(const config::Config& config, dist::Mode mode);
+
+// The modes that so many ranks may have, each of which keeps less than those before it.
+std::vector<dist::Mode> modes_for(const config::Config& config, int ranks);
+
+// A configuration that no run on several ranks can have is a UserError: its own mode is refused, or for "auto" all are.
+void require_for_ranks(const config::Config& config);
+
+}  // namespace redline::train

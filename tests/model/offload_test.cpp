@@ -1,0 +1,243 @@
+// State in the host's memory, and values of layers that lie there meanwhile or are computed again: a run has the bits
+// that it has without, for every optimizer and type of moments, with averages, products in eight bits, accumulation and
+// updates that were left out; the device holds less by what moved.
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <map>
+#include <mutex>
+
+#include "model/tiny_fp8.h"
+#include "optim/adamw.h"
+#include "program/program.h"
+#include "testing/check_plan.h"
+#include "testing/thread_group.h"
+
+namespace redline::model {
+namespace {
+
+using namespace redline::testing;
+
+const config::Placement kMoments{.moments = true}, kAllState{.moments = true, .masters = true, .averages = true};
+
+struct OffloadCase {
+  const char* name;
+  const Optimizer* optimizer = &kAdamW;
+  const char* moments = "fp32";
+  DType compute = DType::bf16;
+  bool fp8 = false, average = false;
+};
+void PrintTo(const OffloadCase& c, std::ostream* out) { *out << c.name; }
+
+config::Model offloaded_model(const OffloadCase& c) { return c.fp8 ? tiny_fp8_model("llama") : tiny_model("qwen3"); }
+
+LoweringOptions offload_options(const OffloadCase& c, const config::Placement& placement) {
+  LoweringOptions o;
+  if (c.fp8) o = fp8_options(offloaded_model(c), kTinyShape);
+  o.batch = kTinyShape;
+  o.compute = c.compute;
+  o.average = c.average;
+  o.optimizer = c.optimizer;
+  o.optim.clip = 0.3;
+  o.optim.moments = c.moments;
+  o.spike = 100;
+  o.norms = true;
+  if (c.optimizer == &kNorMuon) o.optim.muon_beta2 = 0.9;
+  o.placement = placement;
+  if (c.compute == DType::f32) o.placement.masters = false;
+  return o;
+}
+
+std::vector<std::byte> state_bytes_of(Engine& engine) {
+  return all_bytes(
+      engine, [&](std::span<const StateTensor> tensors, const TakeBytes& take) { read_state(tensors, engine, take); });
+}
+
+// Steps of two micro-batches; the update of one of them is left out, since a gradient is no number.
+void train_some(Engine& engine, int steps) {
+  for (int step = 0; step < steps; ++step) {
+    double pairs = 0;
+    engine.executor().poison_transients();
+    for (const int micro : {0, 1}) {
+      const data::Batch batch =
+          tiny_batch(engine.model().vocab, static_cast<std::uint64_t>(2 * step + micro), kTinyShape);
+      engine.upload(batch);
+      engine.set_step(static_cast<std::uint64_t>(step), 1e-2, 0, 0);
+      engine.micro_step(micro == 0, micro == 1);
+      pairs += static_cast<double>(batch.pairs);
+    }
+    const bool spoiled = step == 2;
+    if (spoiled) array_on_host(engine, optim::kGradients)[7] = std::numeric_limits<float>::quiet_NaN();
+    engine.average_with(step == 0 ? 1 : 0.25);
+    engine.set_step(static_cast<std::uint64_t>(step), 1e-2, pairs, 0);
+    engine.executor().poison_transients();
+    if (step == 3)
+      engine.update_with_norms();
+    else
+      engine.update();
+    engine.post_result();
+    EXPECT_EQ(engine.take_result().update.finite, spoiled ? 0.0f : 1.0f);
+  }
+}
+
+class Offload : public ::testing::TestWithParam<OffloadCase> {};
+
+TEST_P(Offload, HasTheBitsOfARunWithout) {
+  const OffloadCase& c = GetParam();
+  const config::Model model = offloaded_model(c);
+  device::CpuDevice device(2);
+  std::vector<std::byte> want;
+  double want_loss = 0;
+  std::vector<double> want_norms;
+  std::int64_t persistent = 0;
+  for (const config::Placement& placement : {config::Placement{}, kMoments, kAllState}) {
+    TinyEngine engine(model, offload_options(c, placement), device);
+    EXPECT_EQ(program::check_plan(engine.programs()), std::vector<std::string>{});
+    const program::MemoryPlan& memory = engine.programs().memory;
+    train_some(engine, 5);
+    EXPECT_TRUE(engine.parameters_finite());
+    const std::vector<double> norms = engine.norm_sums().weights;
+    const double loss = c.average ? loss_of_average(engine) : engine.evaluate();
+    const std::vector<std::byte> got = state_bytes_of(engine);
+    if (!placement.on_host()) {
+      want = got;
+      want_loss = loss;
+      want_norms = norms;
+      persistent = memory.device.persistent;
+      EXPECT_EQ(memory.host.beyond_results(), 0);
+      continue;
+    }
+    EXPECT_EQ(got, want);
+    EXPECT_EQ(loss, want_loss);
+    EXPECT_EQ(norms, want_norms);
+    EXPECT_LT(memory.device.persistent, persistent);
+    EXPECT_NEAR(static_cast<double>(memory.device.persistent + memory.host.persistent), static_cast<double>(persistent),
+                65536.0)
+        << "what left the device lies in the host's memory, and results of pieces beside it";
+  }
+}
+
+TEST_P(Offload, StagesAFewPiecesAtATime) {
+  const OffloadCase& c = GetParam();
+  LoweringOptions o = offload_options(c, kAllState);
+  o.norms = false;  // which look at all weights at once
+  const LoweredModel m = lower(offloaded_model(c), o);
+  ASSERT_GT(m.piece, 0);
+  std::int64_t most = 0;
+  for (std::size_t i = 0; i < m.set.programs.size(); ++i)
+    if (m.set.programs[i].name == kRefresh || m.set.programs[i].name == kCheck)
+      most = std::max(most, m.set.memory.device.transient_by_program[i]);
+  if (c.compute == DType::f32) return;  // the parameters stay
+  EXPECT_LE(most, 4 * aligned(4 * m.piece) + 65536);
+}
+
+TEST_P(Offload, AParameterThatIsNoNumberIsFoundInAnyPiece) {
+  const OffloadCase& c = GetParam();
+  device::CpuDevice device(1);
+  TinyEngine engine(offloaded_model(c), offload_options(c, kAllState), device);
+  const std::span<float> parameters = array_on_host(engine, optim::kParameters);
+  for (const std::size_t at : {std::size_t{0}, parameters.size() / 2, parameters.size() - 1}) {
+    const float before = std::exchange(parameters[at], std::numeric_limits<float>::infinity());
+    EXPECT_FALSE(engine.parameters_finite()) << at;
+    parameters[at] = before;
+  }
+  EXPECT_TRUE(engine.parameters_finite());
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Offload,
+                         ::testing::Values(OffloadCase{"adamw"},
+                                           OffloadCase{"adamw_in_fp32", &kAdamW, "fp32", DType::f32, false, true},
+                                           OffloadCase{"bf16_moments", &kAdamW, "bf16", DType::bf16, false, true},
+                                           OffloadCase{"moments_of_8_bits", &kAdamW, "8bit"},
+                                           OffloadCase{"fp8", &kAdamW, "8bit", DType::bf16, true, true},
+                                           OffloadCase{"muon", &kMuon, "fp32", DType::bf16, false, true},
+                                           OffloadCase{"muon_bf16_in_fp32", &kMuon, "bf16", DType::f32},
+                                           OffloadCase{"normuon", &kNorMuon, "fp32", DType::bf16}),
+                         [](const auto& of) { return std::string(of.param.name); });
+
+// What is computed again, of how many layers, and where what is kept meanwhile lies, changes no bit either.
+TEST(Recomputed, EveryKindOfAnyLayersHasTheBitsOfNone) {
+  config::Model model = tiny_fp8_model("qwen3");
+  model.layers = 5;
+  device::CpuDevice device(2);
+  const auto lowering = [&](program::Recompute what, std::int64_t layers, bool residuals) {
+    LoweringOptions o = fp8_options(model, kTinyShape);
+    o.recompute = what;
+    o.recompute_layers = layers;
+    o.placement.residuals = residuals;
+    return o;
+  };
+  const auto state_after = [&](const LoweringOptions& o) {
+    TinyEngine engine(model, o, device);
+    EXPECT_EQ(program::check_plan(engine.programs()), std::vector<std::string>{});
+    train_some(engine, 2);
+    return state_bytes_of(engine);
+  };
+  using program::Recompute;
+  const std::vector<std::byte> want = state_after(lowering(Recompute::none, 0, false));
+  for (const Recompute what : {Recompute::none, Recompute::mlp, Recompute::rest, Recompute::block})
+    for (const std::int64_t layers : {0, 1, 3})
+      for (const bool residuals : {false, true})
+        EXPECT_EQ(state_after(lowering(what, layers, residuals)), want)
+            << static_cast<int>(what) << ", " << layers << " layers, " << residuals;
+}
+
+TEST(Recomputed, FewerLayersAndLessAgainKeepMore) {
+  config::Model model = tiny_model("llama");
+  model.layers = 6;
+  const auto lowered = [&](program::Recompute what, std::int64_t layers, bool residuals = false) {
+    LoweringOptions o;
+    o.batch = {.rows = 4, .seq_len = 256, .max_segments = 4};
+    o.recompute = what;
+    o.recompute_layers = layers;
+    o.placement.residuals = residuals;
+    return lower(model, o);
+  };
+  const auto on_device = [](const LoweredModel& m) { return m.set.memory.device.total; };
+  const auto attentions = [](const LoweredModel& m) {
+    return std::ranges::count_if(m.set.find(kFirst).nodes, [](const program::Node& n) {
+      return std::holds_alternative<ops::Attention<program::ValueId>>(n.op);
+    });
+  };
+  using program::Recompute;
+  std::int64_t before = on_device(lowered(Recompute::none, 0));
+  for (const std::int64_t layers : {1, 2, 3, 4, 5}) {
+    const std::int64_t now = on_device(lowered(Recompute::block, layers));
+    EXPECT_LT(now, before) << layers;
+    before = now;
+  }
+  EXPECT_EQ(on_device(lowered(Recompute::block, 5)), on_device(lowered(Recompute::block, 0)));
+  const LoweredModel rest = lowered(Recompute::rest, 0), block = lowered(Recompute::block, 0);
+  EXPECT_EQ(attentions(rest), 6) << "none twice";
+  EXPECT_EQ(attentions(block), 11) << "all but the last layer's twice";
+  EXPECT_GT(on_device(rest), on_device(block));
+  EXPECT_LT(on_device(rest), on_device(lowered(Recompute::mlp, 0)));
+  const LoweredModel away = lowered(Recompute::block, 0, true);
+  EXPECT_LT(on_device(away), on_device(block));
+  EXPECT_GT(away.set.memory.host.beyond_results(), 0);
+}
+
+// Ranks that keep shards have them in the host's memory as well.
+TEST(OffloadOnRanks, HasTheBitsOfARunWithout) {
+  for (const dist::Mode mode : {dist::Mode::zero1, dist::Mode::fsdp}) {
+    std::map<std::pair<bool, int>, std::vector<std::byte>> states;
+    std::mutex mutex;
+    for (const bool offloaded : {false, true})
+      on_ranks(3, [&](dist::Group& group) {
+        LoweringOptions o = offload_options({"ranks"}, offloaded ? kAllState : config::Placement{});
+        o.norms = false;
+        o.sharing = {.rank = group.rank(), .ranks = 3, .mode = mode};
+        o.execution.group = &group;
+        device::CpuDevice device(1);
+        TinyEngine engine(tiny_model("llama"), o, device);
+        for (int step = 0; step < 3; ++step) step_on(engine, tiny_batch(53, 1), step, 1e-2);
+        EXPECT_TRUE(engine.parameters_finite());
+        const std::lock_guard lock(mutex);
+        states[{offloaded, group.rank()}] = state_bytes_of(engine);
+      });
+    for (int rank = 0; rank < 3; ++rank) EXPECT_EQ((states[{true, rank}]), (states[{false, rank}])) << rank;
+  }
+}
+
+}  // namespace
+}  // namespace redline::model

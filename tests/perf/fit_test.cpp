@@ -1,0 +1,211 @@
+// Whatever the solver says fits trains to the same bits as the run would without limits, and takes the bytes that it
+// said; it moves nothing where everything fits, and changes no type.
+#include "perf/fit.h"
+
+#include <gtest/gtest.h>
+
+#include "base/random.h"
+#include "data/batch.h"
+#include "model/engine.h"
+#include "model/state_files.h"
+#include "perf/batch_size.h"
+#include "perf/machines.h"
+#include "perf/plan.h"
+#include "testing/check_plan.h"
+#include "testing/says.h"
+
+namespace redline::perf {
+namespace {
+
+using testing::says;
+
+constexpr std::int64_t kRoomy = std::int64_t{1} << 40;
+
+Machine machine_with_host() {
+  Machine m = cpu_machine();
+  m.host_rate = 1e10;
+  return m;
+}
+
+// A small model of some family, optimizer and precision.
+config::Config random_config(std::uint64_t key) {
+  const Random random(11, key);
+  auto one_of = [&, at = std::uint64_t{0}](std::vector<std::string> words) mutable {
+    return words[random.below(at++, words.size())];
+  };
+  const bool muon = one_of({"adamw", "muon"}) == "muon";
+  return config_of(
+      "quick", {"model.family=" + one_of({"llama", "qwen3", "olmo2"}), "model.layers=" + one_of({"2", "3", "5"}),
+                "model.hidden=" + one_of({"32", "48"}), "model.heads=2", "model.kv_heads=1", "model.head_dim=16",
+                "model.ffn=" + one_of({"64", "112"}), "model.vocab=96", "model.tied=" + one_of({"true", "false"}),
+                "train.batch_size=" + one_of({"1", "4"}), "train.seq_len=32", "train.accumulate=" + one_of({"1", "2"}),
+                "data.max_segments=4", fmt::format("optim.name={}", muon ? "muon" : "adamw"),
+                fmt::format("optim.muon_beta2={}", muon ? one_of({"0", "0.9"}) : "0"),
+                "optim.moments=" + one_of(muon ? std::vector<std::string>{"fp32", "bf16"}
+                                               : std::vector<std::string>{"fp32", "bf16", "8bit"}),
+                "train.average=" + one_of({"none", "ema"}), "precision.matmul=" + one_of({"bf16", "fp8"}),
+                "kernels.logits_rows=32"});
+}
+
+struct Trained {
+  std::vector<std::byte> state;
+  double loss = 0;
+  std::int64_t arena = 0;
+};
+Trained train_two_steps(const config::Config& config) {
+  device::CpuDevice device(2);
+  model::Engine engine(config.model, model::lowering_options(config, device::Kind::cpu), device);
+  EXPECT_EQ(program::check_plan(engine.programs()), std::vector<std::string>{});
+  engine.initialise(1);
+  const data::BatchShape shape = model::batch_shape(config);
+  for (std::int64_t step = 0; step < 2; ++step) {
+    double pairs = 0;
+    for (std::int64_t micro = 0; micro < config.train.accumulate; ++micro) {
+      const Random random(5, static_cast<std::uint64_t>(10 * step + micro));
+      data::Batch batch(shape);
+      batch.clear();
+      for (const std::size_t length : {std::size_t{9}, std::size_t{21}}) {
+        std::vector<std::int32_t> tokens(length);
+        for (std::size_t i = 0; i < length; ++i) tokens[i] = static_cast<std::int32_t>(random.below(i, 96));
+        EXPECT_TRUE(batch.append(tokens));
+      }
+      engine.upload(batch);
+      engine.set_step(static_cast<std::uint64_t>(step), 1e-2, 0, 0);
+      engine.executor().poison_transients();
+      engine.micro_step(micro == 0, micro + 1 == config.train.accumulate);
+      pairs += static_cast<double>(batch.pairs);
+    }
+    engine.set_step(static_cast<std::uint64_t>(step), 1e-2, pairs, 0);
+    engine.executor().poison_transients();
+    engine.update();
+    engine.post_result();
+    EXPECT_EQ(engine.take_result().update.finite, 1.0f);
+  }
+  Trained t{{}, engine.evaluate(), engine.executor().arena_bytes()};
+  const optim::StateTable& table = engine.lowered().state;
+  for (const std::string& file : model::state_files(table))
+    model::read_state(model::state_tensors(table, engine.layout(), file), engine.state(), device,
+                      [&](std::span<const std::byte> b) { t.state.insert(t.state.end(), b.begin(), b.end()); });
+  return t;
+}
+
+TEST(Fit, WhateverFitsTrainsToTheSameBitsInThePlansBytes) {
+  int moved = 0, again = 0;
+  for (std::uint64_t key = 0; key < 12; ++key) {
+    const config::Config config = random_config(key);
+    const Machine machine = machine_with_host();
+    const Fit whole = find_fit(config, machine, {kRoomy, kRoomy});
+    ASSERT_TRUE(whole.fits);
+    EXPECT_TRUE(whole.ways.empty()) << "nothing moves where everything fits";
+    const Trained want = train_two_steps(config);
+    EXPECT_EQ(want.arena, whole.asked.device);
+    for (const double share : {0.95, 0.55 + 0.035 * static_cast<double>(key)}) {
+      const Room room{static_cast<std::int64_t>(share * static_cast<double>(want.arena)), kRoomy};
+      const Fit fit = find_fit(config, machine, room);
+      EXPECT_FALSE(fit.fits);
+      for (std::size_t i = 1; i < fit.ways.size(); ++i) EXPECT_LE(fit.ways[i - 1].seconds, fit.ways[i].seconds);
+      for (const FitWay& way : fit.ways) EXPECT_TRUE(room.holds(way.device, way.host));
+      if (fit.ways.empty()) continue;
+      config::Config placed = config;
+      placed.memory.placement = fit.ways[0].placement;
+      EXPECT_EQ(config::differing_keys(placed, config), std::vector<std::string>{});
+      const Trained got = train_two_steps(placed);
+      EXPECT_EQ(got.arena, fit.ways[0].device);
+      EXPECT_EQ(got.loss, want.loss) << key << " " << share;
+      EXPECT_EQ(got.state, want.state) << key << " " << share << " " << in_words(fit, config);
+      moved += placed.memory.placement.on_host();
+      again += !placed.memory.placement.recompute.empty();
+    }
+  }
+  EXPECT_GT(moved, 3) << "limits that are met without the host show nothing";
+  EXPECT_GT(again, 1);
+}
+
+TEST(Fit, TheHostsMemoryBoundsWhatMoves) {
+  const config::Config config = config_of("quick", {"train.batch_size=1", "train.seq_len=64", "precision.matmul=fp8"});
+  const Machine machine = machine_with_host();
+  const Fit asked = find_fit(config, machine, {kRoomy, kRoomy});
+  const Fit free = find_fit(config, machine, {asked.asked.device * 7 / 10, kRoomy});
+  ASSERT_FALSE(free.ways.empty());
+  ASSERT_GT(free.ways[0].host, 0);
+  for (const FitWay& way : find_fit(config, machine, {free.room.device, free.ways[0].host - 1}).ways)
+    EXPECT_LT(way.host, free.ways[0].host);
+  EXPECT_TRUE(find_fit(config, machine, {free.room.device, 0}).ways.empty());
+  const Room one_memory{.device = kRoomy, .host = kRoomy, .together = asked.asked.device - 1};
+  for (const FitWay& way : find_fit(config, machine, one_memory).ways)
+    EXPECT_LT(way.device + way.host, asked.asked.device);
+}
+
+// Eight layers of Llama-3.1-8B's shape on a card that lacks a few hundred MiB for them: a few layers are enough.
+TEST(Fit, AFewLayersAreEnoughForALittle) {
+  const config::Config config = config_of(
+      "llama-1.36b",
+      {"model.layers=8", "model.hidden=4096", "model.heads=32", "model.kv_heads=8", "model.head_dim=128",
+       "model.ffn=14336", "model.vocab=128256", "model.tied=false", "train.seq_len=8192", "train.batch_size=1",
+       "train.accumulate=8", "precision.matmul=fp8", "optim.moments=8bit", "optim.name=adamw", "train.recompute=none"});
+  const Machine h200 = machine_named("h200");
+  const Plan asked = make_plan(config, h200);
+  ASSERT_TRUE(asked.fits);
+  const Fit fit = find_fit(config, h200, {asked.memory.arena - (std::int64_t{600} << 20), kRoomy});
+  ASSERT_FALSE(fit.ways.empty());
+  EXPECT_LT(fit.ways[0].seconds, 1.06 * fit.asked.seconds);
+  EXPECT_LE(fit.ways[0].placement.recompute_layers, 3);
+  EXPECT_TRUE(says(in_words(fit, config), {"GiB", "slower", "next best"})) << in_words(fit, config);
+  config::Config placed = config;
+  placed.memory.placement = fit.ways[0].placement;
+  const Plan plan = make_plan(placed, h200);
+  EXPECT_EQ(plan.memory.arena, fit.ways[0].device);
+  EXPECT_NEAR(plan.expected.step_seconds, fit.ways[0].seconds, 1e-9);
+}
+
+TEST(Fit, LimitsAreOfTheConfiguration) {
+  const config::Config config = config_of("quick", {"memory.limit=3MiB", "memory.host_limit=1.5GiB"});
+  const Room room = room_on(config, machine_named("h200"));
+  EXPECT_EQ(room.device, std::int64_t{3} << 20);
+  EXPECT_EQ(room.host, std::int64_t{3} << 29);
+  EXPECT_FALSE(make_plan(config, machine_named("h200")).fits);
+  EXPECT_TRUE(make_plan(config_of("quick", {}), machine_named("h200")).fits);
+  device::CpuDevice device(1);
+  EXPECT_EQ(room_on(config, device, 1).device, std::int64_t{3} << 20);
+}
+
+TEST(Fit, NoneMovesNothingAndSaysWhatAutoWould) {
+  config::Config config = config_of("quick", {"memory.limit=16MiB", "memory.fit=none"});
+  device::CpuDevice device(1);
+  EXPECT_EQ(place_to_fit(config, device, {}, 1), "");
+  EXPECT_EQ(config.memory.placement, config::Placement{});
+}
+
+TEST(Fit, AnAutomaticBatchThatFitsNowhereMovesBytes) {
+  const config::Config config =
+      config_of("quick", {"train.batch_size=auto", "train.accumulate=1", "train.seq_len=64", "model.layers=2",
+                          "model.hidden=64", "model.heads=2", "model.head_dim=32", "model.ffn=96", "model.vocab=512",
+                          "optim.name=adamw", "optim.moments=8bit", "kernels.logits_rows=16", "precision.matmul=fp8"});
+  config::Config least = with_setting(config, {1, setting_of(config).rows(), "block"});
+  const Fit asked = find_fit(least, machine_with_host(), {kRoomy, kRoomy});
+  config::Config limited = config;
+  limited.memory.limit = fmt::format("{}KiB", asked.asked.device / 1024 - 64);
+  device::CpuDevice device(1);
+  limited.memory.fit = "none";
+  EXPECT_THROW(find_batch_size(limited, device, {.measure = false}), UserError);
+  limited.memory.fit = "auto";
+  const AutoBatch found = find_batch_size(limited, device, {.measure = false});
+  EXPECT_EQ(setting_of(found.config).rows(), setting_of(config).rows());
+  config::Config placed = found.config;
+  EXPECT_TRUE(says(place_to_fit(placed, device, {}, 1), {"memory.fit = auto", "host's memory"}));
+  EXPECT_TRUE(placed.memory.placement.on_host());
+}
+
+TEST(Fit, CoarserMomentsAreToldAndNotTaken) {
+  const config::Config config = config_of("quick", {"train.batch_size=1", "train.seq_len=64", "optim.name=adamw"});
+  const Machine machine = machine_with_host();
+  const Fit asked = find_fit(config, machine, {kRoomy, kRoomy});
+  EXPECT_TRUE(gains_of_types(asked, config, machine).empty());
+  const Fit fit = find_fit(config, machine, {asked.asked.device * 9 / 10, kRoomy});
+  const std::vector<std::string> gains = gains_of_types(fit, config, machine);
+  ASSERT_EQ(gains.size(), 2u);
+  EXPECT_TRUE(says(gains[1], {"optim.moments=8bit", "MiB less", "faster"})) << gains[1];
+}
+
+}  // namespace
+}  // namespace redline::perf
