@@ -20,14 +20,14 @@ template <class Op>
 constexpr bool kNeverForward =
     kOneOf<Op, ops::EmbedGrad<ValueId>, ops::Copy<ValueId>, ops::Add<ValueId>, ops::AddNormGrad<ValueId>,
            ops::LinearInputGrad<ValueId>, ops::LinearWeightGrad<ValueId>, ops::BiasGrad<ValueId>,
-           ops::GroupedLinearInputGrad<ValueId>, ops::GroupedLinearWeightGrad<ValueId>, ops::RopeQkNormGrad<ValueId>,
-           ops::AttentionGrad<ValueId>, ops::SwiGluGrad<ValueId>, ops::SortTokens<ValueId>, ops::CacheStore<ValueId>,
-           ops::AttentionCached<ValueId>, ops::Quantize<ValueId>, ops::QuantizeWeight<ValueId>,
-           ops::BoundScale<ValueId>, ops::MoveScales<ValueId>, ops::Fp8Product<ValueId>, optim::SumSquares<ValueId>,
-           optim::GradNorm<ValueId>, optim::AdamW<ValueId>, optim::Refresh<ValueId>, optim::Average<ValueId>,
-           optim::Exchange<ValueId>, optim::TensorSums<ValueId>, ops::Orthogonalize<ValueId>,
-           optim::MuonMomentum<ValueId>, optim::Muon<ValueId>, ops::Custom<ValueId>, dist::AllReduce<ValueId>,
-           dist::ReduceShards<ValueId>, dist::GatherShards<ValueId>>;
+           ops::GroupedLinearInputGrad<ValueId>, ops::GroupedLinearWeightGrad<ValueId>, ops::RouteGrad<ValueId>,
+           ops::CombineGrad<ValueId>, ops::RopeQkNormGrad<ValueId>, ops::AttentionGrad<ValueId>,
+           ops::SwiGluGrad<ValueId>, ops::SortTokens<ValueId>, ops::CacheStore<ValueId>, ops::AttentionCached<ValueId>,
+           ops::Quantize<ValueId>, ops::QuantizeWeight<ValueId>, ops::BoundScale<ValueId>, ops::MoveScales<ValueId>,
+           ops::Fp8Product<ValueId>, optim::SumSquares<ValueId>, optim::GradNorm<ValueId>, optim::AdamW<ValueId>,
+           optim::Refresh<ValueId>, optim::Average<ValueId>, optim::Exchange<ValueId>, optim::TensorSums<ValueId>,
+           ops::Orthogonalize<ValueId>, optim::MuonMomentum<ValueId>, optim::Muon<ValueId>, ops::Custom<ValueId>,
+           dist::AllReduce<ValueId>, dist::ReduceShards<ValueId>, dist::GatherShards<ValueId>>;
 
 class Backward {
  public:
@@ -150,6 +150,38 @@ class Backward {
       append(ops::GroupedLinearInputGrad<ValueId>{dy, op.weight, op.offsets, dx, add, w_.product_workspace(), op.how},
              "/input");
     });
+  }
+
+  void rule(const ops::Route<ValueId>& op) {
+    const ValueId dweights = take(op.weights), balance = w_.gradient_of(op.probs);
+    const bool accumulate_weight = w_.claim(op.weight);
+    const ValueId dlogits = scratch("dlogits", w_.shape(op.probs));
+    give(op.x, "gradient", true, [&](ValueId dx, bool add) {
+      append(ops::RouteGrad<ValueId>{op.x, op.weight, op.probs, op.lse, op.choices, op.weights, dweights, balance, dx,
+                                     w_.gradient_of_parameter(op.weight), dlogits, op.normalise, add, accumulate_weight,
+                                     w_.product_workspace(), op.how});
+    });
+  }
+  // The balance of experts has the same gradient for the probabilities of every token: one row, which the loss makes.
+  void rule(const ops::BalanceLoss<ValueId>& op) {
+    if (op.gradient.present()) w_.hold(op.load, op.gradient);
+  }
+  void rule(const ops::RouterLoad<ValueId>& op) {
+    if (const ValueId gradient = w_.gradient_of(op.load); gradient.present()) w_.hold(op.probs, gradient);
+  }
+  void rule(const ops::SortByExpert<ValueId>&) {}
+  void rule(const ops::GatherRows<ValueId>& op) {
+    const ValueId dy = take(op.y);
+    give(op.x, "gradient", true, [&](ValueId dx, bool add) {
+      append(ops::Combine<ValueId>{dy, {}, {}, op.places, dx, add});
+    });
+  }
+  void rule(const ops::Combine<ValueId>& op) {
+    const ValueId dout = take(op.out), dweights = w_.statistic("gradient of weights", w_.shape(op.weights));
+    give(op.y, "gradient", false, [&](ValueId dy, bool) {
+      append(ops::CombineGrad<ValueId>{dout, op.y, op.weights, op.rows, op.places, dy, dweights});
+    });
+    w_.hold(op.weights, dweights);
   }
 
   void rule(const ops::RopeQkNorm<ValueId>& op) {

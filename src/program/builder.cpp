@@ -205,6 +205,7 @@ ValueId Builder::constant(std::string name, Shape shape, std::vector<float> data
 void Builder::begin(std::string name, Lowering lowering) {
   w_.begin(std::move(name), lowering);
   dropouts_ = 0;
+  routers_ = 0;
   tiles_.clear();
 }
 
@@ -247,6 +248,64 @@ ValueId Builder::grouped_linear(ValueId x, ValueId weight, ValueId offsets, std:
   w_.append(ops::GroupedLinear<ValueId>{x, weight, offsets, y, w_.product_workspace(), w_.lowering().products},
             Phase::forward, std::string(name));
   return y;
+}
+
+RoutedValues Builder::route(ValueId x, ValueId weight, const BatchValues& batch, std::int64_t per_token,
+                            bool normalise) {
+  const std::int64_t n = w_.shape(x)[0], experts = w_.shape(weight)[0];
+  constexpr std::int64_t kAlign = 1;  // of an expert's first row
+  const auto integers = [&](std::string_view name, Shape shape) {
+    return w_.make(name, shape, Role::activation, DType::i32);
+  };
+  ops::Route<ValueId> route{.x = x,
+                            .weight = weight,
+                            .doc_offsets = batch.doc_offsets,
+                            .probs = w_.statistic("router probabilities", {n, experts}),
+                            .lse = w_.statistic("router lse", {n}),
+                            .choices = integers("experts of tokens", {n, per_token}),
+                            .weights = w_.statistic("weights of experts", {n, per_token})};
+  route.normalise = normalise;
+  route.workspace = w_.product_workspace();
+  route.how = w_.lowering().products;
+  w_.append(route, Phase::forward, "route");
+  ops::SortByExpert<ValueId> sort{
+      .choices = route.choices,
+      .offsets = integers("offsets of experts", {experts + 1}),
+      .rows = integers("rows of experts", {ops::expert_rows(n, per_token, experts, kAlign)}),
+      .places = integers("places of tokens", {n, per_token}),
+      .counts = integers("loads of experts", {experts})};
+  sort.align = kAlign;
+  w_.append(sort, Phase::forward, "sort by expert");
+  if (w_.lowering().training && batch.router_load.present())
+    w_.append(ops::RouterLoad<ValueId>{route.probs, route.lse, sort.counts, batch.router_load,
+                                       w_.scratch("load partial sums", {ops::kRowGroups, experts + 2}, DType::f64),
+                                       routers_++},
+              Phase::forward, "router load");
+  return {route.weights, sort.offsets, sort.rows, sort.places};
+}
+
+ValueId Builder::gather_rows(ValueId x, const RoutedValues& routed) {
+  const ValueId y = w_.activation("inputs of experts", {w_.shape(routed.rows)[0], w_.shape(x)[1]});
+  w_.append(ops::GatherRows<ValueId>{x, routed.rows, routed.places, y}, Phase::forward, "gather rows");
+  return y;
+}
+
+ValueId Builder::combine(ValueId y, const RoutedValues& routed) {
+  const ValueId out = w_.activation("sum over experts", {w_.shape(routed.places)[0], w_.shape(y)[1]});
+  w_.append(ops::Combine<ValueId>{y, routed.weights, routed.rows, routed.places, out}, Phase::forward, "combine");
+  return out;
+}
+
+void Builder::balance_loss(const BatchValues& batch, ValueId totals, std::int64_t per_token, float coefficient,
+                           float z_coefficient) {
+  const Shape load = w_.shape(batch.router_load), all = w_.shape(totals);
+  REDLINE_CHECK(routers_ == load[0] && all[0] == load[0] + 1, "{} routers, and room for the load of {}", routers_,
+                load[0]);
+  const bool gradient = coefficient > 0 || z_coefficient > 0;
+  w_.append(ops::BalanceLoss<ValueId>{batch.router_load, batch.targets,
+                                      gradient ? w_.statistic("gradient of balance", {all[1]}) : kAbsent, totals,
+                                      per_token, coefficient, z_coefficient, w_.claim_sum(totals)},
+            Phase::forward, "balance loss");
 }
 
 ValueId Builder::rope_qk_norm(ValueId qkv, const RopeValues& rope, ops::HeadLayout layout, float eps,

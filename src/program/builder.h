@@ -124,6 +124,11 @@ struct AttentionForm {
   std::int64_t window = kNoWindow;
 };
 
+// Where the tokens of a layer go, and the order of rows in which experts find them (ops/experts.h).
+struct RoutedValues {
+  ValueId weights, offsets, rows, places;
+};
+
 struct AddNormValues {
   ValueId residual, y;
 };
@@ -177,6 +182,13 @@ class Builder {
   ValueId linear(ValueId x, ValueId weight, std::string_view name, ValueId bias = kAbsent);
   // Rows of x in groups, each times its own weight (ops/grouped.h).
   ValueId grouped_linear(ValueId x, ValueId weight, ValueId offsets, std::string_view name);
+  // The k best experts of every token, its rows in their order, and the weighted sum of what they make of it.
+  RoutedValues route(ValueId x, ValueId weight, const BatchValues& batch, std::int64_t per_token, bool normalise);
+  ValueId gather_rows(ValueId x, const RoutedValues& routed);
+  ValueId combine(ValueId y, const RoutedValues& routed);
+  // The second loss of a program with routers; `totals` of ops/experts.h. Without coefficients it has no gradient.
+  void balance_loss(const BatchValues& batch, ValueId totals, std::int64_t per_token, float coefficient,
+                    float z_coefficient);
   ValueId rope_qk_norm(ValueId qkv, const RopeValues& rope, ops::HeadLayout layout, float eps, ops::NormOver over);
   ValueId attention(ValueId qkv, const BatchValues& batch, std::size_t layer, ops::HeadLayout layout,
                     const AttentionForm& form = {});
@@ -216,6 +228,7 @@ class Builder {
   ValueId document_tiles(const BatchValues& batch);  // of the program, made where they are first asked for
 
   std::uint64_t dropouts_ = 0;
+  std::int64_t routers_ = 0;          // of the program so far
   std::map<ValueId, ValueId> tiles_;  // by doc_offsets, within one program
   ValueId step_state_;
 };

@@ -12,6 +12,7 @@
 #include "ops/custom.h"
 #include "ops/dropout.h"
 #include "ops/embed.h"
+#include "ops/experts.h"
 #include "ops/fp8.h"
 #include "ops/grouped.h"
 #include "ops/linear.h"
@@ -31,13 +32,14 @@ using OpOver =
     std::variant<ops::Embed<T>, ops::EmbedGrad<T>, ops::SortTokens<T>, ops::DocumentTiles<T>, ops::Copy<T>, ops::Add<T>,
                  ops::AddNorm<T>, ops::AddNormGrad<T>, ops::NormAdd<T>, ops::Linear<T>, ops::LinearInputGrad<T>,
                  ops::LinearWeightGrad<T>, ops::BiasGrad<T>, ops::GroupedLinear<T>, ops::GroupedLinearInputGrad<T>,
-                 ops::GroupedLinearWeightGrad<T>, ops::RopeQkNorm<T>, ops::RopeQkNormGrad<T>, ops::Attention<T>,
-                 ops::AttentionGrad<T>, ops::SwiGlu<T>, ops::SwiGluGrad<T>, ops::LmLoss<T>, ops::Dropout<T>,
-                 ops::CacheStore<T>, ops::AttentionCached<T>, ops::Quantize<T>, ops::QuantizeWeight<T>,
-                 ops::BoundScale<T>, ops::MoveScales<T>, ops::Fp8Product<T>, optim::SumSquares<T>, optim::GradNorm<T>,
-                 optim::AdamW<T>, optim::Refresh<T>, optim::Average<T>, optim::Exchange<T>, optim::TensorSums<T>,
-                 ops::Orthogonalize<T>, optim::MuonMomentum<T>, optim::Muon<T>, ops::Custom<T>, dist::AllReduce<T>,
-                 dist::ReduceShards<T>, dist::GatherShards<T>>;
+                 ops::GroupedLinearWeightGrad<T>, ops::Route<T>, ops::RouteGrad<T>, ops::SortByExpert<T>,
+                 ops::GatherRows<T>, ops::Combine<T>, ops::CombineGrad<T>, ops::RouterLoad<T>, ops::BalanceLoss<T>,
+                 ops::RopeQkNorm<T>, ops::RopeQkNormGrad<T>, ops::Attention<T>, ops::AttentionGrad<T>, ops::SwiGlu<T>,
+                 ops::SwiGluGrad<T>, ops::LmLoss<T>, ops::Dropout<T>, ops::CacheStore<T>, ops::AttentionCached<T>,
+                 ops::Quantize<T>, ops::QuantizeWeight<T>, ops::BoundScale<T>, ops::MoveScales<T>, ops::Fp8Product<T>,
+                 optim::SumSquares<T>, optim::GradNorm<T>, optim::AdamW<T>, optim::Refresh<T>, optim::Average<T>,
+                 optim::Exchange<T>, optim::TensorSums<T>, ops::Orthogonalize<T>, optim::MuonMomentum<T>,
+                 optim::Muon<T>, ops::Custom<T>, dist::AllReduce<T>, dist::ReduceShards<T>, dist::GatherShards<T>>;
 
 using Op = OpOver<ValueId>;
 using BoundOp = OpOver<Tensor>;

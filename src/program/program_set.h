@@ -173,6 +173,7 @@ struct BatchValues {
   std::int64_t longest = 0;             // no document has more tokens
   std::vector<LayerCache> caches = {};  // by layer
   ValueId slot_documents = {};          // [slots]
+  ValueId router_load = {};             // [layers with experts, columns of ops/experts.h] f64
 };
 
 }  // namespace redline::program

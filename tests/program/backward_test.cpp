@@ -234,5 +234,33 @@ TEST_F(Passes, AGroupedLinear) {
   expect_true_gradients();
 }
 
+// Every token goes to all experts, so that no small step changes a route; two rows are padding. The input of router and
+// experts has another reader.
+TEST_F(Passes, Experts) {
+  for (const bool normalise : {false, true})
+    for (const Recompute recompute : {Recompute::none, Recompute::mlp, Recompute::block}) {
+      SmallProgram p;
+      const ValueId embedding_table = p.matrix("embedding", kVocab), head_weight = p.matrix("head", kVocab);
+      const ValueId router = p.matrix("router", 3), norm = p.vector("norm");
+      const ValueId gate_up = p.parameter("gate_up", {3, 2 * 5, kHidden}), down = p.parameter("down", {3, kHidden, 5});
+      const BatchValues batch{.tokens = p.tokens,
+                              .targets = p.targets,
+                              .positions = {},
+                              .doc_offsets = p.integers("documents", {0, 4, kTokens - 2, kTokens - 2})};
+      p.begin(recompute);
+      ValueId x = p.b.embed(p.tokens, embedding_table);
+      for (std::size_t layer = 0; layer < 2; ++layer) {  // the last layer is never made again
+        p.b.at(Part::mlp, layer);
+        const auto routed = p.b.route(x, router, batch, 3, normalise);
+        const ValueId inner = p.b.swiglu(p.b.grouped_linear(p.b.gather_rows(x, routed), gate_up, routed.offsets, "up"));
+        const ValueId y = p.b.combine(p.b.grouped_linear(inner, down, routed.offsets, "down"), routed);
+        x = p.b.add_norm(x, y, norm, kEps, "join").y;
+      }
+      p.b.at(Part::head);
+      p.end(x, head_weight);
+      p.expect_true_gradients();
+    }
+}
+
 }  // namespace
 }  // namespace redline::program

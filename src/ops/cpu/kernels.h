@@ -8,6 +8,7 @@
 #include "ops/custom.h"
 #include "ops/dropout.h"
 #include "ops/embed.h"
+#include "ops/experts.h"
 #include "ops/fp8.h"
 #include "ops/grouped.h"
 #include "ops/linear.h"
@@ -33,6 +34,14 @@ void run(const BiasGrad<Tensor>& op, ThreadPool& pool);
 void run(const GroupedLinear<Tensor>& op, ThreadPool& pool);
 void run(const GroupedLinearInputGrad<Tensor>& op, ThreadPool& pool);
 void run(const GroupedLinearWeightGrad<Tensor>& op, ThreadPool& pool);
+void run(const Route<Tensor>& op, ThreadPool& pool);
+void run(const RouteGrad<Tensor>& op, ThreadPool& pool);
+void run(const SortByExpert<Tensor>& op, ThreadPool& pool);
+void run(const GatherRows<Tensor>& op, ThreadPool& pool);
+void run(const Combine<Tensor>& op, ThreadPool& pool);
+void run(const CombineGrad<Tensor>& op, ThreadPool& pool);
+void run(const RouterLoad<Tensor>& op, ThreadPool& pool);
+void run(const BalanceLoss<Tensor>& op, ThreadPool& pool);
 void run(const Orthogonalize<Tensor>& op, ThreadPool& pool);
 void run(const RopeQkNorm<Tensor>& op, ThreadPool& pool);
 void run(const RopeQkNormGrad<Tensor>& op, ThreadPool& pool);

@@ -2,6 +2,7 @@
 // head. All row-major as stored.
 #include <algorithm>
 
+#include "ops/cuda/experts.h"
 #include "ops/cuda/gemm.h"
 #include "ops/cuda/kernels.h"
 
@@ -128,6 +129,14 @@ void run(const Custom<Tensor>& op, const Launch&) { refuse(op); }
 void run(const GroupedLinear<Tensor>& op, const Launch&) { refuse(op); }
 void run(const GroupedLinearInputGrad<Tensor>& op, const Launch&) { refuse(op); }
 void run(const GroupedLinearWeightGrad<Tensor>& op, const Launch&) { refuse(op); }
+void run(const Route<Tensor>& op, const Launch&) { refuse(op); }
+void run(const RouteGrad<Tensor>& op, const Launch&) { refuse(op); }
+void run(const SortByExpert<Tensor>& op, const Launch&) { refuse(op); }
+void run(const GatherRows<Tensor>& op, const Launch&) { refuse(op); }
+void run(const Combine<Tensor>& op, const Launch&) { refuse(op); }
+void run(const CombineGrad<Tensor>& op, const Launch&) { refuse(op); }
+void run(const RouterLoad<Tensor>& op, const Launch&) { refuse(op); }
+void run(const BalanceLoss<Tensor>& op, const Launch&) { refuse(op); }
 
 void run(const Linear<Tensor>& op, const Launch& launch) { gemm(product(op), launch); }
 void run(const LinearInputGrad<Tensor>& op, const Launch& launch) { gemm(product(op), launch); }

@@ -10,6 +10,7 @@
 #include "device/cuda/device.h"
 #include "device/cuda/ranges.h"
 #include "dist/group.h"
+#include "ops/cuda/experts.h"
 #include "ops/cuda/gemm.h"
 #include "ops/cuda/kernels.h"
 #include "optim/cuda/kernels.h"
