@@ -126,9 +126,6 @@ HeadProducts head_products(const LmLoss<Tensor>& op, std::int64_t first) {
 }
 
 void run(const Custom<Tensor>& op, const Launch&) { refuse(op); }
-void run(const GroupedLinear<Tensor>& op, const Launch&) { refuse(op); }
-void run(const GroupedLinearInputGrad<Tensor>& op, const Launch&) { refuse(op); }
-void run(const GroupedLinearWeightGrad<Tensor>& op, const Launch&) { refuse(op); }
 void run(const Route<Tensor>& op, const Launch&) { refuse(op); }
 void run(const RouteGrad<Tensor>& op, const Launch&) { refuse(op); }
 void run(const SortByExpert<Tensor>& op, const Launch&) { refuse(op); }
