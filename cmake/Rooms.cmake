@@ -18,7 +18,7 @@ endfunction()
 file(GLOB config_files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/configs/*.toml")
 list(SORT config_files)
 embed_files(embedded_configs redline::config::embedded_configs ${config_files})  # declared in src/config/load.h
-set(page_files page.html page_plots.js page_content.js)
+set(page_files page.html page_plots.js page_content.js page_follow.js)
 list(TRANSFORM page_files PREPEND "${PROJECT_SOURCE_DIR}/src/report/")
 embed_files(embedded_page redline::report::page_files ${page_files})  # declared in src/report/page.cpp
 

@@ -1,6 +1,7 @@
 // redline train.
 #include <algorithm>
 #include <atomic>
+#include <csignal>
 #include <ctime>
 #include <filesystem>
 #include <limits>
@@ -225,6 +226,39 @@ class FolderAsFound final : public train::Observer {
   std::vector<std::string> before_;
 };
 
+// A file called "stop" in the run's folder stops the run, as SIGTERM does: for whoever cannot reach the process, a page
+// in a browser or another machine. It goes once it is heard; one that was there before the run began asks for nothing.
+class StopFile final : public train::Observer {
+ public:
+  StopFile(FileSystem& files, const Path& folder) : files_(files), file_(folder / train::kStopFile) {}
+
+  void on(const train::Event& event) override {
+    hear(
+        event, [&](const train::Started&) { heard(); },
+        [&](const train::Stepped&) {
+          if (steady_seconds() < next_look_ || !heard()) return;
+          std::raise(SIGTERM);
+        });
+  }
+
+ private:
+  bool heard() {
+    constexpr double kBetweenLooks = 1;
+    next_look_ = steady_seconds() + kBetweenLooks;
+    if (!files_.exists(file_)) return false;
+    try {
+      files_.remove_all(file_);
+    } catch (const std::exception& e) {
+      log::warn("{}: cannot be removed, and is to be before the run goes on: {}", file_.string(), e.what());
+    }
+    return true;
+  }
+
+  FileSystem& files_;
+  Path file_;
+  double next_look_ = 0;
+};
+
 // Rank 0 chooses; what the others need to know of it goes to them as words.
 Choice choose_together(FileSystem& files, const ConfigWords& words, const TrainRequest& asked, Ranks& ranks) {
   if (ranks.alone()) return choose(files, words, asked);
@@ -306,13 +340,14 @@ int train_as(const TrainRequest& asked, const ConfigWords& words, Ranks& ranks) 
 
   std::optional<report::Sinks> sinks;
   std::optional<FolderAsFound> as_found;
+  StopFile stop_file(files, choice.folder);
   train::TrainOptions options;
   if (ranks.leads()) {
     if (!asked.dry_run) as_found.emplace(files, choice.folder);
     sinks.emplace(files, choice.config, choice.folder, fmt::format("redline {}", version()), asked.dry_run,
                   asked.json ? stderr : stdout);
     options.observers = {&sinks->observer()};
-    if (as_found) options.observers.push_back(&*as_found);
+    if (as_found) options.observers.insert(options.observers.end(), {&*as_found, &stop_file});
     if (as_found) options.took_folder = [&] { as_found->took_folder(); };
     for (const std::string& note : choice.notes) sinks->observer().on(train::Note{note});
   }

@@ -19,7 +19,7 @@
 
 namespace redline::report {
 
-std::span<const config::EmbeddedFile> page_files();  // page.html and its two scripts, embedded when building
+std::span<const config::EmbeddedFile> page_files();  // page.html and its scripts, embedded when building
 
 namespace {
 
@@ -420,12 +420,15 @@ std::string page(std::string_view title, io::Json drawing, const io::Json& data)
   const auto files = page_files();
   std::string_view rest = files[0].text;
   std::string out;
-  const std::pair<std::string_view, std::string> places[] = {
-      {"@title@", escaped(title)},
-      {"@title@", escaped(title)},
-      {"@tables@", tables(data)},
-      {"@data@", std::move(json)},
-      {"@script@", std::string(files[1].text).append(files[2].text)}};
+  const bool follows = drawing.contains("follow");
+  std::string script = std::string(files[1].text).append(files[2].text);
+  if (follows) script.append(files[3].text);
+  const std::pair<std::string_view, std::string> places[] = {{"@connect@", follows ? " connect-src 'self';" : ""},
+                                                             {"@title@", escaped(title)},
+                                                             {"@title@", escaped(title)},
+                                                             {"@tables@", tables(data)},
+                                                             {"@data@", std::move(json)},
+                                                             {"@script@", std::move(script)}};
   for (const auto& [place, text] : places) {
     const std::size_t at = rest.find(place);
     out.append(rest.substr(0, at)).append(text);
@@ -435,16 +438,16 @@ std::string page(std::string_view title, io::Json drawing, const io::Json& data)
 }
 
 std::string run_page(const std::vector<RunRecord>& runs, const std::vector<RunSummary>& summaries,
-                     const std::vector<std::string>& unreadable) {
+                     const std::vector<std::string>& unreadable, const Followed* followed) {
   io::Json all = io::Json::array(), figures = io::Json::array();
   for (std::size_t r = 0; r < runs.size(); ++r) all.push_back(run_data(runs[r], summaries[r]));
   for (const SummaryFigure& f : kSummary)
     if (!f.title.empty()) figures.push_back({{"key", f.key}, {"title", f.title}, {"figure", name_of(f.figure)}});
   std::string title = runs.size() > 3 ? fmt::format("{} runs", runs.size()) : "";
   for (std::size_t r = 0; r < runs.size() && runs.size() <= 3; ++r) title += (r ? ", " : "") + runs[r].name;
-  return page(title + " – redline",
-              {{"page", "runs"}, {"title", title}, {"figures", std::move(figures)}, {"panels", panels()}},
-              {{"unreadable", unreadable}, {"runs", std::move(all)}});
+  io::Json drawing = {{"page", "runs"}, {"title", title}, {"figures", std::move(figures)}, {"panels", panels()}};
+  if (followed) drawing["follow"] = {{"state", followed->state}, {"can_stop", followed->can_stop}};
+  return page(title + " – redline", std::move(drawing), {{"unreadable", unreadable}, {"runs", std::move(all)}});
 }
 
 }  // namespace redline::report
