@@ -146,7 +146,7 @@ int list_families(bool json) {
   for (const io::Json& row : rows)
     print(fmt::format("{:<9} {:<21} {}\n", row["family"].get<std::string>(), row["architecture"].get<std::string>(),
                       row["windows"].get<bool>() ? "yes" : "no"));
-  print("Each is trained, imported, exported, verified and sampled, on CPUs and cards, on ranks and in fp8 too.\n");
+  print("Each is trained, imported, exported, verified and sampled; docs/hugging_face.md says what was run where.\n");
   return kDone;
 }
 

@@ -66,11 +66,11 @@ struct Model {
   std::int64_t head_dim = 0;  // 0: hidden / heads
   std::int64_t ffn = 704, vocab = 267;
   bool tied = false;
-  std::int64_t pad_token = -1;            // its row of the embedding gets no gradient; -1: there is none
-  std::optional<bool> qk_norm, qkv_bias;  // unset: as the family does
-  std::int64_t window = 0;                // keys that a query sees in a layer with a window; 0: none has one
-  std::vector<std::string> layer_types;   // full_attention | sliding_attention; empty: as the family does
-  double query_pre_attn_scalar = 0;       // scores are divided by its root; 0: head_dim
+  std::int64_t pad_token = -1;             // its row of the embedding gets no gradient; -1: there is none
+  std::optional<bool> qk_norm, qkv_bias;   // unset: as the family does
+  std::int64_t window = 0;                 // keys that a query sees in a layer with a window; 0: none has one
+  std::vector<std::string> layer_types;    // full_attention | sliding_attention; empty: as the family does
+  std::int64_t query_pre_attn_scalar = 0;  // scores are divided by its root; 0: head_dim
   double rope_theta = 10000.0;
   double rope_local_theta = 0;            // of layers with a window; 0: rope_theta
   std::vector<std::int64_t> rope_layers;  // 1: a layer has RoPE, 0: none; empty: as the family does

@@ -91,8 +91,9 @@ void check_steps(const Config& c, const Rules& rules) {
                 "optim.warmup_fraction ({}) is a share of steps, and train.max_hours ({}) alone ends training, so that "
                 "they are not known: give optim.warmup_steps instead",
                 o.warmup_fraction, t.max_hours);
-  rules.require(o.min_lr <= o.lr, {"optim.min_lr", "optim.lr"}, "optim.min_lr ({}) must not be above optim.lr ({})",
-                o.min_lr, o.lr);
+  rules.require(o.min_lr <= o.lr, {"optim.min_lr", "optim.lr"},
+                "optim.min_lr ({}) must not be above optim.lr ({}): set both, optim.min_lr={:.3g} for example",
+                o.min_lr, o.lr, o.lr / 10);
   rules.require(o.schedule_start == 0 || t.max_steps == 0 || o.schedule_start < t.max_steps,
                 {"optim.schedule_start", "train.max_steps"},
                 "optim.schedule_start ({}) must be below train.max_steps ({}), so that the schedule has steps",

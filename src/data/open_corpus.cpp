@@ -413,15 +413,24 @@ std::vector<HeldOutSet> held_out_sets(const CorpusOptions& options) {
   return sets;
 }
 
-void require_vocabulary(const Corpus& corpus, std::int64_t model_vocab, std::string_view where) {
+void require_vocabulary(const Corpus& corpus, std::int64_t model_vocab, std::string_view where,
+                        std::string_view init_from) {
   if (corpus.vocabulary() <= model_vocab) return;
-  if (!corpus.bytes_of_ids())  // ids that stand for no known text
-    fail_user(
-        "{}model.vocab is {}, but the data ({}) hold the id {}; set model.vocab to at least {}, best to the vocabulary "
-        "of the tokenizer that they were made with",
-        where, model_vocab, corpus.name(), corpus.vocabulary() - 1, corpus.vocabulary());
-  fail_user("{}model.vocab is {}, but the data ({}) has a vocabulary of {}; set model.vocab to at least that", where,
-            model_vocab, corpus.name(), corpus.vocabulary());
+  const bool known = corpus.bytes_of_ids().has_value();  // else ids stand for no known text
+  const std::string mend =
+      !init_from.empty()
+          ? fmt::format("the weights of {} have no more: prepare the data with the tokenizer of these weights",
+                        init_from)
+      : known ? "set model.vocab to at least that"
+              : fmt::format(
+                    "set model.vocab to at least {}, best to the vocabulary of the tokenizer that they were "
+                    "made with",
+                    corpus.vocabulary());
+  if (known)
+    fail_user("{}model.vocab is {}, but the data ({}) has a vocabulary of {}; {}", where, model_vocab, corpus.name(),
+              corpus.vocabulary(), mend);
+  fail_user("{}model.vocab is {}, but the data ({}) hold the id {}; {}", where, model_vocab, corpus.name(),
+            corpus.vocabulary() - 1, mend);
 }
 
 }  // namespace redline::data

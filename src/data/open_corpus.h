@@ -84,6 +84,8 @@ std::optional<std::int64_t> data_vocabulary(const CorpusOptions& options);
 std::optional<std::string> data_tokenizer(const CorpusOptions& options);
 
 // Token ids index the embedding: a corpus whose vocabulary is larger than the model's is a UserError led by `where`.
-void require_vocabulary(const Corpus& corpus, std::int64_t model_vocab, std::string_view where = "");
+// `init_from` names the weights that decide the model, where there are some.
+void require_vocabulary(const Corpus& corpus, std::int64_t model_vocab, std::string_view where = "",
+                        std::string_view init_from = "");
 
 }  // namespace redline::data

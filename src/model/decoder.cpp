@@ -187,7 +187,8 @@ program::ValueId DecoderLayer::attention(program::ValueId x) const {
     REDLINE_CHECK(!norm, "a layer without RoPE has no norm on queries and keys");
   }
   program::AttentionForm form{.window = window ? m_.window : kNoWindow};
-  if (m_.query_pre_attn_scalar > 0) form.scale = static_cast<float>(1 / std::sqrt(m_.query_pre_attn_scalar));
+  if (m_.query_pre_attn_scalar > 0)
+    form.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(m_.query_pre_attn_scalar)));
   const auto mixed = b_.attention(qkv, in_, index_, heads, form);
   return b_.dropout(b_.linear(mixed, parameter("out"), "out"), static_cast<float>(m_.dropout), "attention dropout");
 }

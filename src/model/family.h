@@ -81,6 +81,7 @@ struct HfDefaults {
   double rope_theta = 10000, rope_local_theta = 0;  // 0: as rope_theta
   std::int64_t window = 0;                          // of sliding_window
   bool window_switch = false;                       // sliding_window counts with use_sliding_window only
+  bool whole_heads = false;  // hidden_size must be a multiple of num_attention_heads, whatever head_dim is
 };
 
 struct Family {

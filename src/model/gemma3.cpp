@@ -33,7 +33,7 @@ ForwardValues forward(program::Builder& b, const config::Model& m, const NamedVa
 
 constexpr std::string_view kGemma3Keys[] = {"hidden_activation", "query_pre_attn_scalar", "rope_local_base_freq",
                                             "sliding_window_pattern", "_sliding_window_pattern"};
-constexpr double kQueryScalar = 256;  // where config.json is silent
+constexpr std::int64_t kQueryScalar = 256;  // where config.json is silent
 constexpr const char* kGemma3Activation = "gelu_pytorch_tanh";
 
 void read_gemma3_keys(const io::Json& json, std::string_view file, config::Model& m) {
@@ -41,10 +41,10 @@ void read_gemma3_keys(const io::Json& json, std::string_view file, config::Model
   if (there("hidden_activation") && io::string_at(json, "hidden_activation", file) != kGemma3Activation)
     fail_user("{}: hidden_activation {} is not supported; redline's Gemma-3 knows {}", file,
               io::in_quotes(io::string_at(json, "hidden_activation", file)), kGemma3Activation);
-  const double scalar =
-      there("query_pre_attn_scalar") ? io::number_at(json, "query_pre_attn_scalar", file) : kQueryScalar;
-  if (!(scalar > 0)) fail_user("{}: query_pre_attn_scalar is {}; it must be above 0", file, scalar);
-  m.query_pre_attn_scalar = scalar == static_cast<double>(m.head_dim) ? 0 : scalar;
+  const std::int64_t scalar =
+      there("query_pre_attn_scalar") ? io::integer_at(json, "query_pre_attn_scalar", file) : kQueryScalar;
+  if (scalar < 1) fail_user("{}: query_pre_attn_scalar is {}; it must be above 0", file, scalar);
+  m.query_pre_attn_scalar = scalar == m.head_dim ? 0 : scalar;
   if (m.window == 0 || !m.layer_types.empty() || !there("sliding_window_pattern")) return;
   const std::int64_t every = io::integer_at(json, "sliding_window_pattern", file);
   if (every < 1) fail_user("{}: sliding_window_pattern is {}; it must be at least 1", file, every);
@@ -56,10 +56,7 @@ void write_gemma3_keys(const config::Model& m, io::Json& json) {
   write_windows(m, json);
   json.erase("hidden_act");
   json["hidden_activation"] = kGemma3Activation;
-  // transformers wants an integer.
-  const double scalar = m.query_pre_attn_scalar > 0 ? m.query_pre_attn_scalar : static_cast<double>(m.head_dim);
-  const auto whole = static_cast<std::int64_t>(scalar);
-  json["query_pre_attn_scalar"] = static_cast<double>(whole) == scalar ? io::Json(whole) : io::Json(scalar);
+  json["query_pre_attn_scalar"] = m.query_pre_attn_scalar > 0 ? m.query_pre_attn_scalar : m.head_dim;
   json["rope_local_base_freq"] = m.rope_local_theta > 0 ? m.rope_local_theta : m.rope_theta;
   json["attn_logit_softcapping"] = json["final_logit_softcapping"] = nullptr;
   json["use_bidirectional_attention"] = false;
@@ -88,7 +85,8 @@ extern const Family kGemma3{.name = "gemma3",
                                             .tied = true,
                                             .rope_theta = 1e6,
                                             .rope_local_theta = 1e4,
-                                            .window = 4096},
+                                            .window = 4096,
+                                            .whole_heads = true},
                             .hf_keys = kGemma3Keys,
                             .table = decoder_table,
                             .constants = rope_table,

@@ -202,17 +202,17 @@ void read_rope(const io::Json& json, const Family& family, const std::string& fi
         "full_attention alone",
         file, io::in_quotes(rope_type(sliding, file)));
   const auto local = [&](const io::Json& in, const char* key) {
-    return has(in, key) ? io::number_at(in, key, file) : 0;
+    return has(in, key) ? std::optional(io::number_at(in, key, file)) : std::nullopt;
   };
-  const double old = local(json, "rope_local_base_freq"), theta = local(sliding, "rope_theta");
-  if (old != 0 && theta != 0 && old != theta)
+  const std::optional<double> old = local(json, "rope_local_base_freq"), theta = local(sliding, "rope_theta");
+  for (const std::optional<double>& base : {old, theta})
+    if (base && !(*base > 0)) fail_user("{}: the base of sliding_attention is {}; it must be above 0", file, *base);
+  if (old && theta && *old != *theta)
     fail_user(
         "{}: rope_local_base_freq is {}, and rope_theta of sliding_attention is {}; leave in only the one that the "
         "weights were trained with",
-        file, old, theta);
-  m.rope_local_theta = theta != 0 ? theta : old != 0 ? old : family.hf_defaults.rope_local_theta;
-  if (m.rope_local_theta < 0)
-    fail_user("{}: the base of sliding_attention is {}; it must be above 0", file, m.rope_local_theta);
+        file, *old, *theta);
+  m.rope_local_theta = theta ? *theta : old.value_or(family.hf_defaults.rope_local_theta);
   if (m.rope_local_theta == m.rope_theta) m.rope_local_theta = 0;
 }
 

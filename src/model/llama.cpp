@@ -17,6 +17,7 @@ void write_llama_keys(const config::Model&, io::Json& json) {
 extern const Family kLlama{.name = "llama",
                            .hf_architecture = "LlamaForCausalLM",
                            .hf_model_type = "llama",
+                           .hf_defaults = {.whole_heads = true},
                            .hf_keys = kLlamaKeys,
                            .table = decoder_table,
                            .constants = rope_table,

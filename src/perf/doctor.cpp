@@ -163,7 +163,8 @@ class Rules {
     if (seen_.padding <= 0) return;
     // The update takes as long whatever the rows hold.
     const double update = std::min(p_.planned.parts[StepPart::update].ms, p_.device_ms);
-    Finding& f = add(Illness::padding, seen_.padding * (p_.device_ms - update),
+    Finding& f = add(Illness::padding,
+                     seen_.packed_gain > 0 ? loss_of(seen_.packed_gain) : seen_.padding * (p_.device_ms - update),
                      fmt::format("{} of the token slots hold no document", percent(seen_.padding)), {}, recorded());
     if (c_.data.packing == "pad" || c_.data.packing == "bucket")
       f.changes = {"data.packing=pack"};
@@ -387,7 +388,8 @@ double batches_of_evaluation(const config::Train& t) {
 
 }  // namespace
 
-Observed expected_step(const config::Config& config, const Machine& machine, const Filling& filling) {
+Observed expected_step(const config::Config& config, const Machine& machine, const Filling& filling,
+                       const std::optional<Filling>& packed) {
   const Plan plan = make_plan(config, machine, {}, filling);
   const PlannedStep planned = planned_step(config, machine, filling);
   const double planned_ms = planned.parts.ms();
@@ -400,6 +402,11 @@ Observed expected_step(const config::Config& config, const Machine& machine, con
   seen.tokens = filling.utilisation * static_cast<double>(plan.tokens_per_step);
   seen.padding = 1 - filling.utilisation;
   seen.filling = filling;
+  if (packed) {
+    config::Config fuller = config;
+    fuller.data.packing = "pack";
+    seen.packed_gain = make_plan(fuller, machine, {}, *packed).expected.tokens_per_s / plan.expected.tokens_per_s;
+  }
   seen.mfu = plan.expected.mfu * planned_ms / seen.step_ms;
   if (config.train.eval_every > 0)
     seen.evaluation_ms =

@@ -35,7 +35,8 @@ struct Observed {
   bool graphs_fell_back = false, reference_attention = false;  // as the run said
   bool batch_was_chosen = false;                               // by train.batch_size = "auto"
   Filling filling = {};                                        // of a step that was planned
-  std::optional<StepParts> timed;                              // the device's parts, where nodes were timed
+  double packed_gain = 0;          // by the plan, so many times the real tokens a second; 0: not known
+  std::optional<StepParts> timed;  // the device's parts, where nodes were timed
   Learned learned = {};
 };
 
@@ -72,7 +73,8 @@ struct Diagnosis {
 };
 
 // The step as the plan expects it. Slow kernels that the plan does not know are counted in.
-Observed expected_step(const config::Config& config, const Machine& machine, const Filling& filling = {});
+Observed expected_step(const config::Config& config, const Machine& machine, const Filling& filling = {},
+                       const std::optional<Filling>& packed = {});
 
 Diagnosis diagnose(const config::Config& config, const Machine& machine, const Observed& seen);
 

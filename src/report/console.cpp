@@ -172,7 +172,7 @@ std::string held_out_in_words(double loss, const std::vector<train::HeldOutLoss>
 // "held out: 120 documents, 98.3k tokens, of which a loss covers the first 65,536 tokens"
 std::string held_out_line(const train::RunHeader& h) {
   const config::Train& t = h.config->train;
-  std::string text = h.trained_on.empty() ? "held out: " : "evaluated, and trained on: ";
+  std::string text = h.loss_trained_on ? "evaluated, and trained on: " : "held out: ";
   if (h.held_out_data) text += size_in_words(*h.held_out_data) + ", of which ";
   if (t.eval_tokens == 0)
     return text + fmt::format("a loss covers the first {}, whose tokens change with the batch",

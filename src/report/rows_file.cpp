@@ -220,6 +220,7 @@ class EventRows {
          {"device_memory", h.device_memory},
          {"data", h.data},
          {"trained_on", h.trained_on},
+         {"loss_trained_on", h.loss_trained_on},
          {"peak_flops", h.peak_flops},
          {"peak_source", h.peak_source},
          {"memory", std::move(memory)},

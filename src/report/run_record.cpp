@@ -183,7 +183,11 @@ SessionStart session_of(const io::Json& row) {
   s.program = text_or(row, "program");
   s.device = text_or(row, "device");
   s.data = text_or(row, "data");
-  if (const io::Json* sets = list_in(row, "trained_on")) s.trained_on = !sets->empty();
+  const auto of_loss = row.find("loss_trained_on");  // earlier versions wrote the names of all such sets alone
+  if (of_loss != row.end() && of_loss->is_boolean())
+    s.trained_on = of_loss->get<bool>();
+  else if (const io::Json* sets = list_in(row, "trained_on"))
+    s.trained_on = !sets->empty();
   const auto card = row.find("card");  // which earlier versions did not write
   s.card = card != row.end() && card->is_boolean() ? card->get<bool>() : !s.device.starts_with("CPU");
   if (const auto memory = row.find("memory"); memory != row.end() && memory->is_object())

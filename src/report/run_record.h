@@ -113,7 +113,7 @@ struct SessionStart {
   std::int64_t first_step = 0, steps = 0, parameters = 0;
   double device_memory = 0, peak_flops = 0, time = 0;
   bool card = false;        // whether the device is a GPU
-  bool trained_on = false;  // what is evaluated, so that it is not held out
+  bool trained_on = false;  // the set whose loss is the run's, so that it is not held out
   std::string program, device, data;
   std::vector<std::pair<std::string, double>> memory;  // bytes by kind
   std::vector<std::string> header;                     // as the console showed it

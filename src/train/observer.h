@@ -36,6 +36,7 @@ struct RunHeader {
   std::optional<data::EpochSize> training_data, held_out_data;  // where their size is known
   std::int64_t data_vocabulary = 0;                             // of the data's tokenizer; 0: nothing tells
   std::vector<std::string> trained_on;  // names of the sets that are evaluated and trained on, and so not held out
+  bool loss_trained_on = false;         // the first of the sets, whose loss is the run's, is one of them
   std::optional<double> epochs;         // of the training data in the whole run; empty where they never end
   bool card = false;                    // whether the device is a GPU
   std::int64_t device_memory = 0;       // bytes, in all

@@ -266,6 +266,30 @@ class RecipeMaker {
   std::vector<std::string> reasons_;
 };
 
+// Positions that the weights have never seen.
+void doubt_length(const Config& c, std::vector<Doubt>& doubts) {
+  const std::int64_t known = c.model.max_positions;
+  if (c.model.init_from.empty() || known == 0 || c.train.seq_len <= known) return;
+  doubts.push_back(
+      {"train.seq_len",
+       fmt::format("{}train.seq_len = {}, and the weights of model.init_from know {}: later ones are "
+                   "strange to them; stretch them (docs/hugging_face.md#longer-rows-yarn), or set "
+                   "model.max_positions={} where they are to be learned as they are",
+                   c.origins.prefix({"train.seq_len"}), c.train.seq_len, counted(known, "position"), c.train.seq_len)});
+}
+
+// Models that redline trains and transformers refuses to load.
+void doubt_export(const Config& c, std::vector<Doubt>& doubts) {
+  const config::Model& m = c.model;
+  const model::Family& family = model::family_of(m);
+  if (!family.hf_defaults.whole_heads || m.hidden % m.heads == 0) return;
+  doubts.push_back(
+      {"model.heads",
+       fmt::format("{}model.hidden ({}) is not a multiple of model.heads ({}): the run trains, and "
+                   "transformers refuses to load such a {}, so that what is exported stays here",
+                   c.origins.prefix({"model.heads", "model.hidden"}), m.hidden, m.heads, family.hf_architecture)});
+}
+
 }  // namespace
 
 std::vector<Doubt> doubtful_settings(const Config& config, std::int64_t steps, std::int64_t ranks) {
@@ -274,6 +298,8 @@ std::vector<Doubt> doubtful_settings(const Config& config, std::int64_t steps, s
   doubt_rate_of_preset(config, doubts);
   doubt_warm_up(config, steps, ranks, doubts);
   doubt_idle_keys(config, doubts);
+  doubt_length(config, doubts);
+  doubt_export(config, doubts);
   return doubts;
 }
 

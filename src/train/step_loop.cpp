@@ -232,6 +232,7 @@ RunHeader StepLoop::header() const {
       .held_out_data = data.held_out_size(),
       .data_vocabulary = data.corpus().bytes_of_ids() ? data.corpus().vocabulary() : 0,
       .trained_on = data.trained_on(),
+      .loss_trained_on = data.loss_trained_on(),
       .epochs = epochs,
       .card = session.device.kind() != device::Kind::cpu,
       .device_memory = session.device.memory_bytes(),
@@ -344,9 +345,9 @@ TrainResult StepLoop::run_steps() {
   const bool stopped = !at_end() || !eval_loss;
   const std::string how =
       stopped ? how_it_stopped(dropped)
-              : fmt::format("{} done, {} {:.4f}{}{}", counted(step(), "step"),
-                            evaluated_loss(!data.trained_on().empty()), *eval_loss,
-                            of_average ? fmt::format(", of the average {:.4f}", *of_average) : "", ends.ending());
+              : fmt::format("{} done, {} {:.4f}{}{}", counted(step(), "step"), evaluated_loss(data.loss_trained_on()),
+                            *eval_loss, of_average ? fmt::format(", of the average {:.4f}", *of_average) : "",
+                            ends.ending());
   session.goodput->ask(session.options.gpu);
   keeper.tell(Finished{{how},
                        stopped,

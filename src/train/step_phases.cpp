@@ -180,7 +180,8 @@ void RunData::require_vocabulary() const {
   corpora.insert(corpora.begin(), &loader_.corpus());
   for (const data::Corpus* corpus : corpora) {
     data::require_vocabulary(*corpus, session_.config.model.vocab,
-                             session_.config.origins.prefix({"model.vocab", "data.train", "data.eval"}));
+                             session_.config.origins.prefix({"model.vocab", "data.train", "data.eval"}),
+                             session_.config.model.init_from);
     data::require_same_beginning(loader_.corpus(), "data.train", *corpus, "data.eval");
   }
 }
@@ -199,6 +200,10 @@ std::vector<std::string> RunData::trained_on() const {
   std::vector<std::string> names;
   for (const auto& [name, warning] : trained_on_) names.push_back(name);
   return names;
+}
+
+bool RunData::loss_trained_on() const {
+  return std::ranges::any_of(trained_on_, [&](const auto& set) { return set.first == held_out_.first(); });
 }
 
 std::vector<std::string> RunData::notes() const { return data::roles_in_words(data::corpus_options(session_.config)); }

@@ -77,6 +77,7 @@ class HeldOut {
   // data that are trained on.
   std::vector<std::pair<std::string, std::string>> trained_on(const data::Corpus& training,
                                                               const std::vector<Path>& files) const;
+  const std::string& first() const { return sets_[0].name; }
   bool named() const { return named_; }  // data.eval names sets
 
   // Evaluates each set from its beginning, up to train.eval_tokens or train.eval_batches of each, the first set first.
@@ -129,6 +130,7 @@ class RunData {
   std::vector<std::string> notes() const;
   std::vector<std::string> warnings() const;
   std::vector<std::string> trained_on() const;  // names of the sets that are not held out
+  bool loss_trained_on() const;                 // the first set, whose loss is the run's, is one of them
   void start_reading();                         // hashes the files on a thread
   void identify(RunState& state);               // for a checkpoint: what the data were when they were opened
   void tell_changed_files();

@@ -293,6 +293,11 @@ TEST(HfConfig, BothSpellingsOfWindowsAndBasesAreRead) {
   io::Json both = now;
   both["rope_local_base_freq"] = 600;
   EXPECT_TRUE(says(error_of([&] { read(both); }), {"rope_local_base_freq", "600", "500"}));
+  both["rope_local_base_freq"] = 0;
+  EXPECT_TRUE(says(error_of([&] { read(both); }), {"sliding_attention", "above 0"}));
+  both = now;
+  both["query_pre_attn_scalar"] = 32.5;
+  EXPECT_TRUE(says(error_of([&] { read(both); }), "query_pre_attn_scalar"));
   io::Json flat = now;
   flat["rope_parameters"] = {{"rope_theta", 10000.0}, {"rope_type", "default"}};
   EXPECT_TRUE(says(error_of([&] { read(flat); }), {"rope_parameters", "full_attention"}));
@@ -553,7 +558,7 @@ TEST(SettleFamily, SettingsOfOtherFamiliesAreRefused) {
                    {"model.layer_types", "1", "model.layers", "2"}));
   EXPECT_TRUE(says(of("qwen3", "model.rope_layers = [1, 0]"), {"model.rope_layers", "smollm3"}));
   EXPECT_TRUE(says(of("llama", "model.rope_local_theta = 5.0"), {"model.rope_local_theta", "gemma3"}));
-  EXPECT_TRUE(says(of("llama", "model.query_pre_attn_scalar = 5.0"), {"model.query_pre_attn_scalar", "gemma3"}));
+  EXPECT_TRUE(says(of("llama", "model.query_pre_attn_scalar = 5"), {"model.query_pre_attn_scalar", "gemma3"}));
   EXPECT_TRUE(says(of("llama", "model.qkv_bias = true"), {"model.qkv_bias", "must be false", "qwen2"}));
   EXPECT_TRUE(says(of("llama", "model.rope_scaling = \"yarn\"\nmodel.rope_beta_fast = 1.0"),
                    {"model.rope_beta_fast", "model.rope_beta_slow"}));

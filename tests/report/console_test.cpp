@@ -345,6 +345,7 @@ TEST(Console, OnATerminalEachTenthStays) {
 TEST(Console, WhatIsTrainedOnIsNotCalledHeldOut) {
   SmallRun run(100);
   run.header.trained_on = {"eval"};
+  run.header.loss_trained_on = true;
   run.header.held_out_data = data::EpochSize{1, 500'000, 0};
   Captured out;
   Console console(out.stream(), false);
@@ -353,8 +354,10 @@ TEST(Console, WhatIsTrainedOnIsNotCalledHeldOut) {
   EXPECT_EQ(times(out.text(), "loss on training data 5.5000 before the first step\n"), 1);
   EXPECT_TRUE(says(out.text(), "evaluated, and trained on: 1 document"));
   EXPECT_FALSE(says(out.text(), "held"));
-  run.header.trained_on = {"code"};
+  run.header.trained_on = {"code"};  // not the set whose loss is the run's
+  run.header.loss_trained_on = false;
   console.on(train::Started{run.header});
+  EXPECT_TRUE(says(out.text(), "held out: 1 document"));
   train::StepMetrics m = shown_step(60);
   m.eval_loss = 1.25;
   m.eval_sets = {{"web", 1.25, {}}, {"code", 0.5, {}}};

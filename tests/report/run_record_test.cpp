@@ -112,6 +112,14 @@ TEST_F(RunRecordTest, SetsThatAreTrainedOnReachThePage) {
   }
 }
 
+TEST_F(RunRecordTest, AnotherSetThatIsTrainedOnLeavesTheLossHeldOut) {
+  write("events.jsonl",
+        "{\"time\":1e9,\"step\":0,\"kind\":\"started\",\"version\":1,\"first_step\":0,"
+        "\"trained_on\":[\"own\"],\"loss_trained_on\":false}\n");
+  write("metrics.jsonl", rows(1, 3));
+  EXPECT_FALSE(read().sessions.back().trained_on);
+}
+
 // Skipped at 4 and 9, gone back from 10 to 8, skipped at 9 again, killed, resumed after 6.
 TEST_F(RunRecordTest, UpdatesThatWereNotMade) {
   const auto event = [](const char* kind, int step, const std::string& more) {

@@ -309,6 +309,11 @@ TEST(EvaluatedOnTrainingData, IsSaidOnceAndNamedInTheLoss) {
   const Ran other = run(with(texts.path("code.txt")), texts.folder / "other");
   EXPECT_FALSE(any_has(other.seen.warnings, "data.eval"));
   EXPECT_TRUE(says(other.seen.endings.back(), "held-out loss"));
+  // The run's loss is the first set's, whatever others are.
+  const Ran second = run(with("[\"web=" + texts.path("code.txt") + "\",\"own=" + texts.path("a.txt") + "\"]"),
+                         texts.folder / "second");
+  EXPECT_TRUE(any_has(second.seen.warnings, {"data.eval, set own", "trained on"}));
+  EXPECT_TRUE(says(second.seen.endings.back(), "held-out loss"));
 }
 
 // The same text in another form has other files and the same documents.

@@ -72,6 +72,25 @@ TEST(Doubts, RatesAndWarmUps) {
 }
 
 // Four times the rows: twice the rate, by the root of the ratio.
+TEST(Doubts, PositionsThatTheWeightsDoNotKnow) {
+  config::Config c = with({"train.seq_len=256"});
+  c.model.max_positions = 128;
+  EXPECT_EQ(doubts_about(c), "");  // weights that begin at random know none
+  c.model.init_from = "hf";
+  EXPECT_TRUE(testing::says(doubts_about(c), {"train.seq_len = 256", "128 positions", "yarn"}));
+  c.model.max_positions = 256;
+  EXPECT_EQ(doubts_about(c), "");
+}
+
+TEST(Doubts, ModelsThatTransformersRefuses) {
+  const auto of = [](const std::string& family) {
+    return doubts_about(with({"model.family=" + family, "model.hidden=100", "model.heads=3", "model.head_dim=32"}));
+  };
+  for (const char* family : {"llama", "gemma3"})
+    EXPECT_TRUE(testing::says(of(family), {"model.hidden (100)", "model.heads (3)", "transformers"})) << family;
+  EXPECT_EQ(of("qwen3"), "");
+}
+
 TEST(Doubts, OtherRowsInAPresetGetARateAsAHint) {
   const config::Config preset = with({}, "ping-95m");
   ASSERT_EQ(preset.train.batch_size, 128);
