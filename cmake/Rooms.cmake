@@ -21,6 +21,9 @@ embed_files(embedded_configs redline::config::embedded_configs ${config_files}) 
 set(page_files page.html page_plots.js page_content.js page_follow.js)
 list(TRANSFORM page_files PREPEND "${PROJECT_SOURCE_DIR}/src/report/")
 embed_files(embedded_page redline::report::page_files ${page_files})  # declared in src/report/page.cpp
+set(case_files config.json model.safetensors oracle.safetensors)
+list(TRANSFORM case_files PREPEND "${PROJECT_SOURCE_DIR}/src/infer/check_case/")
+embed_files(embedded_case redline::infer::check_case ${case_files})  # declared in src/infer/verify.h
 
 # Asked anew by every build, since a tag is no file that CMake could watch; written only when it changes.
 set(version_file "${CMAKE_BINARY_DIR}/generated/version.cpp")
@@ -69,6 +72,8 @@ foreach(floor IN LISTS redline_floors)
       list(APPEND sources "${CMAKE_BINARY_DIR}/generated/left_out.cpp")  # written by LeftOut.cmake
     elseif(room STREQUAL "config")
       list(APPEND sources "${embedded_configs}")
+    elseif(room STREQUAL "infer")
+      list(APPEND sources "${embedded_case}")
     elseif(room STREQUAL "report")
       list(APPEND sources "${embedded_page}")
     elseif(room STREQUAL "cli")

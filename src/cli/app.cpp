@@ -85,7 +85,8 @@ const std::vector<CommandSection>& command_sections() {
         {"import", "a checkpoint from a Hugging Face folder", run_import},
         {"verify", "compare with what Hugging Face computed from the same weights", run_verify}}},
       {"Machine",
-       {{"info", "what this machine has and which backends work", run_info},
+       {{"check", "whether redline works on this machine: a self-test of a minute", run_check},
+        {"info", "what this machine has and which backends work", run_info},
         {"peaks", "what cards promise, and what this machine reaches", run_peaks},
         {"completion", "a script with which bash, zsh or fish completes commands, flags and keys", run_completion},
         {"man", "the manual page", run_man}}},
@@ -101,8 +102,8 @@ std::vector<Command> commands() {
 }
 
 std::string_view exit_statuses() {
-  return "0 done, 1 something failed (the machine, a check of verify, or doctor has found something), 2 bad input, 3 "
-         "stopped by a signal";
+  return "0 done, 1 something failed (the machine, a part of check or verify, or doctor has found something), 2 bad "
+         "input, 3 stopped by a signal";
 }
 
 int run(int argc, const char* const* argv) {

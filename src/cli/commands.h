@@ -34,6 +34,7 @@ std::vector<Command> commands();  // of all sections
 // one sentence on standard error.
 int run(int argc, const char* const* argv);
 
+int run_check(const Words& words);
 int run_completion(const Words& words);
 int run_config(const Words& words);
 int run_data(const Words& words);

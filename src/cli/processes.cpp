@@ -129,10 +129,15 @@ class Process {
     environment.push_back(nullptr);
 
     std::pair<Descriptor, Descriptor> out, err;
-    Descriptor log;
+    const auto appended = [](const std::string& file) {
+      Descriptor to(::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
+      if (!to.open()) fail_machine("{}: {}", file, std::strerror(errno));
+      return to;
+    };
+    Descriptor log, document;
     if (!how.log.empty()) {
-      log = Descriptor(::open(how.log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
-      if (!log.open()) fail_machine("{}: {}", how.log, std::strerror(errno));
+      log = appended(how.log);
+      if (!how.out.empty()) document = appended(how.out);
     } else if (!how.prefix.empty()) {
       out = make_pipe();
       err = make_pipe();
@@ -149,7 +154,7 @@ class Process {
         ::dup2(err.second.number(), STDERR_FILENO);
       }
       if (log.open()) {
-        ::dup2(log.number(), STDOUT_FILENO);
+        ::dup2((document.open() ? document : log).number(), STDOUT_FILENO);
         ::dup2(log.number(), STDERR_FILENO);
       }
       ::execvpe(words[0], words.data(), environment.data());

@@ -15,6 +15,7 @@ struct ProcessToStart {
   std::string name;                                              // in sentences: "rank 3"
   std::string prefix;  // before each line of its output; empty: its output is ours
   std::string log;     // a file that its output is appended to, without the prefix; empty: none
+  std::string out;     // with a log: another file, for its standard output; empty: the log
 };
 
 struct ProcessesEnd {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/files.h"
+#include "config/load.h"
 #include "device/device.h"
 #include "model/engine.h"
 
@@ -69,6 +70,9 @@ struct VerifyOptions {
 // In fp8 a card is also compared with the CPU, which makes the same casts, at the tolerances of bf16 (compare_step). A
 // case that cannot be read is a UserError.
 Verification verify(FileSystem& files, const Path& folder, device::Device& device, const VerifyOptions& options = {});
+
+// The files of a small case that is compiled in: "config", "model" and "oracle", without their endings.
+std::span<const config::EmbeddedFile> check_case();
 
 // A step in eight bits on a card against the CPU's, which makes the same casts. First the CPU gets the card's scales.
 void take_scales(model::Engine& truth, model::Engine& from);

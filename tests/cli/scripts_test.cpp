@@ -41,6 +41,7 @@ const std::vector<Call> kCalls = {
     {"export", "{RUN} --out exported", "none --out exported2"},
     {"import", "{FIXTURES}llama3-gqa --out imported", "none --out imported2"},
     {"verify", "{FIXTURES}llama-mha", "none", true},
+    {"check", "--device cpu", "--device abacus"},
     {"info", "", "now", true},
     {"peaks", "--device cpu", "--device abacus"},
     {"completion", "bash", "tcsh", true},

@@ -187,6 +187,15 @@ TEST_F(Stop, Plan) {
 
 TEST_F(Stop, Peaks) { expect_stopped({"peaks", "--device", "cpu"}, "stopped; there is no result"); }
 
+// It waits for the command that it has started, and leaves no folder.
+TEST_F(Stop, Check) {
+  std::filesystem::create_directory(folder_ / "tmp");
+  ::setenv("TMPDIR", (folder_ / "tmp").c_str(), 1);
+  expect_stopped({"check", "--device", "cpu"}, "stopped; there is no result");
+  ::unsetenv("TMPDIR");
+  EXPECT_TRUE(std::filesystem::is_empty(folder_ / "tmp"));
+}
+
 TEST_F(Stop, Report) {
   std::string rows;
   for (int i = 1; i <= 100'000; ++i)
