@@ -103,6 +103,7 @@ if(REDLINE_SANITIZE STREQUAL "")  # the sanitizers' libraries cannot be packed
 endif()
 
 set(program "${CMAKE_BINARY_DIR}/redline")
+python_test(python/redline_test tests/python/redline_test.py "${program}")
 # The soak test itself is a command (CONTRIBUTING.md); here only: it finds the faults of planted programs.
 python_test(soak/soak_test tests/soak/soak_test.py "${program}")
 python_test(bench/claims_test bench/claims_test.py "${program}")

@@ -1,0 +1,4 @@
+"""python -m redline: the program."""
+from redline import main
+
+main()
