@@ -16,7 +16,7 @@ export REDLINE_ORACLES ?= $(abspath ../shared/oracles)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test install deb release format check clean setup configure
+.PHONY: help demo build test install deb release wheel format check clean setup configure
 
 help:  ## list these commands
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -50,6 +50,11 @@ release: setup  ## an archive in dist/ that brings its libraries along
 	cmake --build build-archive --parallel $(JOBS) --target redline redline_pages
 	tools/package.py archive --build build-archive --out $(DIST)
 
+wheel: setup  ## a Python wheel in dist/: pip install dist/redline-*.whl
+	cmake --preset wheel $(CMAKE_ARGS)
+	cmake --build build-wheel --parallel $(JOBS) --target redline redline_pages
+	tools/package.py wheel --build build-wheel --out $(DIST)
+
 format:  ## format the sources in place
 	@echo "$(CLANG_FORMAT) -i, $(words $(SOURCES)) files"
 	@$(CLANG_FORMAT) -i $(SOURCES)
@@ -63,7 +68,7 @@ check:  ## check the floors, lengths of lines, links of the docs, tables of the 
 	@$(CLANG_FORMAT) --dry-run --Werror $(SOURCES)
 
 clean:  ## remove the build folders; runs are kept
-	rm -rf build build-debug build-single build-asan build-tsan build-cuda build-deb build-archive $(DIST)
+	rm -rf build build-debug build-single build-asan build-tsan build-cuda build-deb build-archive build-wheel $(DIST)
 
 setup:  ## install the missing packages of packages.txt
 	@tools/setup.sh

@@ -75,7 +75,14 @@ if(NOT REDLINE_CUDA STREQUAL "OFF")
 endif()
 
 if(redline_cuda_enabled)
-  set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)  # CUDA::cudart is the shared one; two runtimes in a process do not share a context
+  # One runtime for the program, whoever links it: the library, or in a wheel, which has to start where there is none,
+  # the archive.
+  set(cudart CUDA::cudart)
+  set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
+  if(REDLINE_WHEEL)
+    set(cudart CUDA::cudart_static)
+    set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
+  endif()
   enable_language(CUDA)
   if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25.1 (Debian 12) does not know that nvcc has C++20
     set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
@@ -87,7 +94,7 @@ if(redline_cuda_enabled)
   find_package(CUDAToolkit REQUIRED)
   # cuBLASLt is loaded at run time (src/ops/cuda/cublaslt.h), from where the toolkit has it or from where the loader
   # looks.
-  set(redline_cuda_libraries CUDA::cudart)
+  set(redline_cuda_libraries ${cudart})
   get_filename_component(cublaslt_folder "${CUDA_cublasLt_LIBRARY}" DIRECTORY)
   list(APPEND CMAKE_BUILD_RPATH "${cublaslt_folder}")
   # Line tables let Nsight show source; relaxed constexpr lets kernels call the constexpr functions of base/. fmt 9

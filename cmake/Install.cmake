@@ -15,9 +15,18 @@ add_custom_command(
 add_custom_target(redline_pages ALL DEPENDS "${pages}/redline.1")
 
 # Libraries are looked for beside the program first, where packages put theirs. An installation from source also finds
-# them where they lie now; tools/package.py cuts that off.
+# them where they lie now; tools/package.py cuts that off. In a wheel the program lies in site-packages/redline/bin, and
+# NVIDIA's wheels have their libraries in folders beside: paths of their own, which LD_LIBRARY_PATH does not change.
+set(library_folders "$ORIGIN/../lib/redline")
+if(REDLINE_WHEEL)
+  foreach(folder cu13 cudnn nccl)
+    list(APPEND library_folders "$ORIGIN/../../nvidia/${folder}/lib")
+  endforeach()
+endif()
+string(REPLACE ";" ":" wheel_folders "${library_folders}")
+set(REDLINE_WHEEL_FOLDERS "${wheel_folders}" CACHE INTERNAL "Where the program of a package looks for libraries")
 set_target_properties(redline PROPERTIES
-  INSTALL_RPATH "$ORIGIN/../lib/redline;${CMAKE_BUILD_RPATH}" INSTALL_RPATH_USE_LINK_PATH ON)
+  INSTALL_RPATH "${library_folders};${CMAKE_BUILD_RPATH}" INSTALL_RPATH_USE_LINK_PATH ON)
 
 install(TARGETS redline RUNTIME DESTINATION bin)
 if(redline_parquet_enabled)

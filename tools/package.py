@@ -1,16 +1,21 @@
 #!/usr/bin/env python3
-"""Makes a Debian package or a release archive of a build, and tries it.
+"""Makes a Debian package, a release archive or a Python wheel of a build, and tries it.
 
-Usage: package.py deb|archive --build BUILD --out FOLDER [--no-card-libraries] [--outside REGEX]
+Usage: package.py deb|archive|wheel --build BUILD --out FOLDER [--no-card-libraries] [--outside REGEX]
+                                    [--runtime-inside]
 
-Both hold what `cmake --install` installs. The archive also holds every shared library that the program needs but those
+All hold what `cmake --install` installs. The archive also holds every shared library that the program needs but those
 of glibc and the driver; the package only libraries that lie outside the system's folders, and depends on the packages
-of the others. Licences lie beside. What was made is unpacked elsewhere and run with an empty environment; the archive
-also in a root that has nothing but it and glibc. Exit status 1: something failed.
+of the others. The wheel holds what the archive does without the libraries of cards, which are wheels of their own, and
+the Python package of python/. Licences lie beside. What was made is unpacked elsewhere, the wheel by pip in a new
+environment, and run with an empty environment; archive and wheel also in a root that has nothing but them and glibc.
+Exit status 1: something failed.
 """
 import argparse
+import base64
 import glob
 import gzip
+import hashlib
 import os
 import platform
 import re
@@ -19,6 +24,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import zipfile
 
 SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
 GLIBC = re.compile(r"^(ld-linux.*|lib(c|m|dl|rt|pthread|resolv|util|nsl|anl|BrokenLocale)\.so)")
@@ -26,6 +32,12 @@ DRIVER = re.compile(r"^lib(cuda|nvidia-ml)\.so")
 SYSTEM_FOLDERS = ("/lib/", "/usr/lib/")
 HEADERS = ("libcli11-dev", "nlohmann-json3-dev", "libfmt-dev", "libtomlplusplus-dev", "libxxhash-dev")  # compiled in
 LIBRARIES = "lib/redline"
+BESIDE = f"$ORIGIN/../{LIBRARIES}"
+OF_CUDA = re.compile(r"^lib(cu|nv|nccl)")
+# The extra `cuda` of a wheel: packages that hold no stubs, by the names that they have since CUDA 13. cuDNN opens the
+# run-time compiler. cmake/Install.cmake has the folders in which they lie.
+EXTRA = {"nvidia-cublas": ">=13,<14", "nvidia-cudnn-cu13": ">=9.6,<10", "nvidia-nccl-cu13": ">=2,<3",
+         "nvidia-cuda-nvrtc": ">=13,<14"}
 RPATH, RUNPATH, STRTAB = 15, 29, 5  # tags of ELF's dynamic section
 EMPTY = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/nonexistent"}
 TINY = ("model.layers=1", "model.hidden=16", "model.heads=2", "model.head_dim=8", "model.ffn=16", "train.batch_size=1",
@@ -87,9 +99,9 @@ def of_cards(build):
     return found
 
 
-def look_beside_only(program):
-    """The program's folders to look for libraries become the one beside it, in place. The older tag of the two holds
-    for the libraries' own libraries, too: they need not be changed."""
+def look_beside_only(program, wanted=BESIDE):
+    """The program's folders to look for libraries become the one beside it, or `wanted`, in place. The older tag of the
+    two holds for the libraries' own libraries, too, and comes before LD_LIBRARY_PATH: they need not be changed."""
     with open(program, "r+b") as file:
         data = bytearray(file.read())
         assert data[:6] == b"\x7fELF\x02\x01", f"{program} is no ELF of 64 bits, little endian"
@@ -103,8 +115,7 @@ def look_beside_only(program):
         # from address to place in the file
         strings += next(s[2] - s[3] for s in segments if s[0] == 1 and s[3] <= strings < s[3] + s[5])
         offset, _, text = next(entry for entry in entries if entry[1] in (RPATH, RUNPATH))
-        wanted = f"$ORIGIN/../{LIBRARIES}".encode()
-        assert data[strings + text:].startswith(wanted), f"{program} does not look for libraries in {wanted.decode()}"
+        assert data[strings + text:].startswith(wanted.encode()), f"{program} does not look for libraries in {wanted}"
         struct.pack_into("<Q", data, offset, RPATH)
         data[strings + text + len(wanted)] = 0
         file.seek(0)
@@ -158,6 +169,9 @@ def copy_licences(build, libraries, folder):
     if cached(build, "REDLINE_CUDA_BUILT") == "ON" and os.path.exists(os.path.join(frontend, "cudnn_frontend.h")):
         header = os.path.join(frontend, "cudnn_frontend.h")
         names.append(("cuDNN's frontend (compiled in)", header, owner(header)))
+    if cached(build, "REDLINE_WHEEL") == "ON" and cached(build, "REDLINE_CUDA_BUILT") == "ON":
+        runtime = cached(build, "CUDA_cudart_static_LIBRARY")
+        names.append(("libcudart (compiled in)", runtime, owner(runtime)))
     for name, path, package in names:
         texts = licence_files(path, package)
         for to, text in texts.items():
@@ -172,10 +186,10 @@ def copy_licences(build, libraries, folder):
         file.write("\n".join(lines) + "\n")
 
 
-def stage(build, prefix, libraries):
-    """The installed tree under `prefix`, with libraries beside the program."""
+def stage(build, prefix, libraries, folders=BESIDE):
+    """The installed tree under `prefix`, with libraries beside the program, which looks for them in `folders` alone."""
     subprocess.run(["cmake", "--install", build, "--prefix", prefix, "--strip"], check=True, stdout=subprocess.DEVNULL)
-    look_beside_only(os.path.join(prefix, "bin/redline"))
+    look_beside_only(os.path.join(prefix, "bin/redline"), folders)
     if libraries:
         os.makedirs(os.path.join(prefix, LIBRARIES), exist_ok=True)
         for name, path in libraries.items():
@@ -228,14 +242,19 @@ def try_alone(prefix, root, outside):
     return "run in a root with glibc " + (f"and {', '.join(sorted(outside))}" if outside else "alone")
 
 
-def make_archive(options, version):
-    name = f"redline-{version}-linux-{platform.machine()}"
+def carried(options):
+    """The libraries that an archive or a wheel brings along, and the names of those that it leaves to the machine."""
     libraries = needed_in_all(options.build)
     outside = {n for n in libraries if options.outside and re.match(options.outside, n)}
     if any(n.startswith("libmpi") for n in set(libraries) - outside):
         raise SystemExit(f"package: {options.build} has MPI, which is an installation and cannot be carried along: "
-                         "configure with -DREDLINE_MPI=OFF, as make release does")
-    inside = {n: path for n, path in libraries.items() if n not in outside}
+                         f"configure with -DREDLINE_MPI=OFF, as make {MAKE[options.kind]} does")
+    return {n: path for n, path in libraries.items() if n not in outside}, outside
+
+
+def make_archive(options, version):
+    name = f"redline-{version}-linux-{platform.machine()}"
+    inside, outside = carried(options)
     if not options.no_card_libraries:
         inside.update(of_cards(options.build))
     with tempfile.TemporaryDirectory() as work:
@@ -299,20 +318,129 @@ def make_deb(options, version):
     return path, "run"
 
 
+def glibc_of(folder):
+    """The least version of glibc, (2, 36), that has all that the programs and libraries under a folder ask of it."""
+    files = [os.path.join(at, name) for at, _, names in os.walk(folder) for name in names]
+    programs = [path for path in files if open(path, "rb").read(4) == b"\x7fELF"]
+    versions = re.findall(r"\bGLIBC_(\d+)\.(\d+)", output("readelf", "--version-info", "--wide", *programs))
+    return max((int(major), int(minor)) for major, minor in versions)
+
+
+def wheel_version(version):
+    """As Python writes versions: 0.1.0-12-g1a2b3c4 is 0.1.0.post12+g1a2b3c4."""
+    return re.sub(r"-(\d+)-(g[0-9a-f]+)$", r".post\1+\2", version)
+
+
+def metadata(version, cuda, licences):
+    lines = ["Metadata-Version: 2.4", "Name: redline", f"Version: {version}",
+             "Summary: pretrains language models: one program for CPUs and NVIDIA cards",
+             "License-Expression: MIT", *[f"License-File: {name}" for name in licences], "Requires-Python: >=3.9"]
+    if cuda:
+        lines += ["Provides-Extra: cuda"]
+        lines += [f"Requires-Dist: {name}{bounds}; extra == 'cuda'" for name, bounds in EXTRA.items()]
+    return "\n".join([*lines, "Description-Content-Type: text/markdown", "",
+                      "redline pretrains LLaMA-, Qwen- and OLMo-class language models. `redline train` trains the",
+                      "built-in model, `redline check` says what works on this machine, `redline --help` has the rest,",
+                      "and `import redline` runs the program from Python.", ""])
+
+
+def zip_wheel(root, path):
+    """All files of a folder, with their list at the end, as wheels have it. The same files give the same bytes."""
+    record = glob.glob(os.path.join(root, "*.dist-info"))[0] + "/RECORD"
+    names = sorted(os.path.relpath(os.path.join(at, n), root) for at, _, files in os.walk(root) for n in files)
+    lines = []
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as wheel:
+        def add(name, data, mode):
+            entry = zipfile.ZipInfo(name)  # of 1980
+            entry.external_attr = (0o100000 | mode) << 16
+            wheel.writestr(entry, data, zipfile.ZIP_DEFLATED)
+
+        for name in names:
+            with open(os.path.join(root, name), "rb") as file:
+                data = file.read()
+            digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+            lines.append(f"{name},sha256={digest},{len(data)}")
+            add(name, data, 0o755 if os.access(os.path.join(root, name), os.X_OK) else 0o644)
+        name = os.path.relpath(record, root)
+        add(name, "\n".join([*lines, f"{name},,", ""]), 0o644)
+
+
+def try_wheel(path, outside):
+    """Installs a wheel into an environment of its own, runs the command, and the module."""
+    with tempfile.TemporaryDirectory() as work:
+        home = os.path.join(work, "venv")
+        subprocess.run([sys.executable, "-m", "venv", home], check=True)
+        subprocess.run([os.path.join(home, "bin/python"), "-m", "pip", "install", "--quiet", "--no-index", "--no-deps",
+                        "--disable-pip-version-check", path], check=True)
+        script = "import os, redline; print(os.path.dirname(redline.__file__)); print(redline.version()); " \
+                 "print(redline.plan('quick', card='h100')['parameters'])"
+        package, version, parameters = output(os.path.join(home, "bin/python"), "-c", script, cwd="/",
+                                              env=EMPTY).split("\n")[:3]
+        said = output(os.path.join(home, "bin/redline"), "--version", cwd="/", env=EMPTY)
+        if said != f"redline {version}\n" or int(parameters) < 1e6:
+            raise SystemExit(f"package: the command of the wheel says {said!r}, its module {version} and {parameters}")
+        try_out(package, outside)
+
+
+def make_wheel(options, version):
+    inside, outside = carried(options)
+    build, cuda = options.build, cached(options.build, "REDLINE_CUDA_BUILT") == "ON"
+    if [n for n in inside if OF_CUDA.match(n)] and not options.runtime_inside:
+        raise SystemExit(f"package: {build} links CUDA's runtime as a library, without which its program does not "
+                         "start: configure with -DREDLINE_WHEEL=ON, as make wheel does")
+    folders = cached(build, "REDLINE_WHEEL_FOLDERS") or BESIDE
+    version = wheel_version(version)
+    with tempfile.TemporaryDirectory() as work:
+        root = os.path.join(work, "root")
+        package = os.path.join(root, "redline")
+        stage(build, package, inside, folders)
+        for name in glob.glob(os.path.join(SOURCE, "python/redline/*.py")):
+            shutil.copy(name, package)
+        info, data = (os.path.join(root, f"redline-{version}.{kind}") for kind in ("dist-info", "data/data"))
+        os.makedirs(data)
+        shutil.move(os.path.join(package, "share/doc/redline/licences"), os.path.join(info, "licenses/licences"))
+        shutil.move(os.path.join(package, "share/doc/redline/LICENSE"), os.path.join(info, "licenses"))
+        shutil.rmtree(os.path.join(package, "share/doc"))
+        # Below a prefix, where shells and man look for them.
+        shutil.move(os.path.join(package, "share"), data)
+        licences = [os.path.relpath(p, os.path.join(info, "licenses"))
+                    for p in sorted(glob.glob(os.path.join(info, "licenses/**"), recursive=True)) if os.path.isfile(p)]
+        tag = "py3-none-manylinux_{}_{}_{}".format(*glibc_of(package), platform.machine())
+        for name, text in {"METADATA": metadata(version, cuda, licences),
+                           "WHEEL": f"Wheel-Version: 1.0\nGenerator: redline\nRoot-Is-Purelib: false\nTag: {tag}\n",
+                           "entry_points.txt": "[console_scripts]\nredline = redline:main\n"}.items():
+            with open(os.path.join(info, name), "w", encoding="utf-8") as file:
+                file.write(text)
+        path = os.path.abspath(os.path.join(options.out, f"redline-{version}-{tag}.whl"))
+        zip_wheel(root, path)
+        try_wheel(path, outside)
+        with tempfile.TemporaryDirectory() as elsewhere:
+            with zipfile.ZipFile(path) as wheel:
+                wheel.extractall(elsewhere)
+            os.chmod(os.path.join(elsewhere, "redline/bin/redline"), 0o755)  # zipfile does not keep it
+            how = try_alone(os.path.join(elsewhere, "redline"), elsewhere, outside)
+    return path, "installed by pip into an empty environment, and " + how
+
+
+MAKE = {"deb": "deb", "archive": "release", "wheel": "wheel"}
+
+
 def main():
     parser = argparse.ArgumentParser(
-        description="Makes a Debian package or a release archive of a build, and tries it.")
-    parser.add_argument("kind", choices=["deb", "archive"])
+        description="Makes a Debian package, a release archive or a Python wheel of a build, and tries it.")
+    parser.add_argument("kind", choices=list(MAKE))
     parser.add_argument("--build", required=True)
     parser.add_argument("--out", required=True)
     parser.add_argument("--no-card-libraries", action="store_true",
                         help="leave out cuBLASLt, cuDNN and NCCL: a small package")
     parser.add_argument("--outside", metavar="REGEX",
-                        help="libraries that an archive leaves to the machine, by their names")
+                        help="libraries that an archive or a wheel leaves to the machine, by their names")
+    parser.add_argument("--runtime-inside", action="store_true",
+                        help="a wheel of a build that links CUDA's runtime as a library brings that library along")
     options = parser.parse_args()
     os.makedirs(options.out, exist_ok=True)
     version = output(os.path.join(options.build, "redline"), "--version").split()[1]
-    make = make_deb if options.kind == "deb" else make_archive
+    make = {"deb": make_deb, "archive": make_archive, "wheel": make_wheel}[options.kind]
     path, how = make(options, version)
     if cached(options.build, "REDLINE_NATIVE") != "OFF":
         print(f"package: warning: {options.build} was built for this machine's processor (REDLINE_NATIVE): others may "

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Installs a build into a scratch prefix, makes a .deb and an archive of it without the libraries of cards, and uses
-what lies there.
+"""Installs a build into a scratch prefix, makes a .deb, an archive and a wheel of it without the libraries of cards,
+and uses what lies there.
 
 Usage: package_test.py BUILD
 
 Nothing is compiled. Where the system has no dpkg the .deb is left out, and a line says so.
 """
+import base64
 import glob
+import hashlib
 import os
 import re
 import shutil
@@ -14,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import zipfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
@@ -95,6 +98,46 @@ class Installed(unittest.TestCase):
         prefix = path.removesuffix(".tar.gz")
         self.use(prefix)
         self.assertTrue(glob.glob(os.path.join(prefix, "lib/redline/libopenblas.so*")))
+
+    def test_a_wheel(self):
+        path = self.package("wheel", "--outside", OF_MPI, "--runtime-inside")
+        self.assertRegex(os.path.basename(path), r"^redline-\d[\w.+]*-py3-none-manylinux_2_\d+_\w+\.whl$")
+        with zipfile.ZipFile(path) as wheel:
+            names = wheel.namelist()
+            info = os.path.basename(path).split("-py3")[0] + ".dist-info/"
+            metadata = wheel.read(info + "METADATA").decode()
+            records = dict(line.rsplit(",", 2)[:2] for line in wheel.read(info + "RECORD").decode().splitlines())
+            for name in names:
+                digest = base64.urlsafe_b64encode(hashlib.sha256(wheel.read(name)).digest()).rstrip(b"=").decode()
+                self.assertEqual(records.pop(name), "" if name.endswith("/RECORD") else "sha256=" + digest)
+        self.assertEqual(records, {})
+        for name in re.findall(r"^License-File: (.*)$", metadata, re.MULTILINE):
+            self.assertIn(info + "licenses/" + name, names)
+        self.assertIn(info + "licenses/licences/nlohmann-json3-dev.txt", names)
+        inside = [os.path.basename(name) for name in names]
+        self.assertEqual([n for n in inside if package.OF_CUDA.match(n) and not n.startswith("libcudart")], [])
+        cuda = package.cached(BUILD, "REDLINE_CUDA_BUILT") == "ON"
+        self.assertEqual("Requires-Dist: nvidia-cublas>=13,<14; extra == 'cuda'" in metadata, cuda)
+        prefix = os.path.join(self.folder, "venv")
+        subprocess.run([sys.executable, "-m", "venv", prefix], check=True)
+        subprocess.run([os.path.join(prefix, "bin/pip"), "install", "--quiet", "--no-index", "--no-deps", path],
+                       check=True)
+        self.use(prefix)
+
+    def test_versions_of_wheels(self):
+        self.assertEqual(package.wheel_version("0.1.0"), "0.1.0")
+        self.assertEqual(package.wheel_version("0.2.0-12-g1a2b3c4"), "0.2.0.post12+g1a2b3c4")
+
+    def test_a_wheel_without_its_runtime_is_refused(self):
+        """A program that needs libcudart.so would not start where the extra `cuda` is not installed."""
+        linked = [n for n in package.needed_in_all(BUILD) if package.OF_CUDA.match(n)]
+        if not linked:
+            self.skipTest("this build links no library of CUDA")
+        done = subprocess.run([sys.executable, "-B", os.path.join(HERE, "package.py"), "wheel", "--build", BUILD,
+                               "--out", self.folder, "--outside", OF_MPI], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertIn("-DREDLINE_WHEEL=ON", done.stderr)
+        self.assertEqual(os.listdir(self.folder), [])
 
     def test_a_library_from_elsewhere_is_told(self):
         """The check of the packages can fail: an archive whose libraries are gone takes them from the system."""
