@@ -332,14 +332,18 @@ class Lower {
     if (copies)
       placed(declare_range(optim::kParameters, m_.updated, DType::f32, Role::parameter, io::kWeightsFile),
              options_.placement.masters);
-    REDLINE_CHECK(copies || !options_.placement.masters, "products read the parameters, which the host's memory holds");
+    REDLINE_CHECK(copies || !options_.placement.masters, "products read the parameters: they are weights");
+    REDLINE_CHECK(streams_layers(options_.sharing) || !(options_.placement.gradients || options_.placement.weights),
+                  "ranks that keep all gradients and weights have them on the device");
     d_.weights = copies
                      ? declare_all(optim::kWorking, options_.compute, Role::working, d_.weight_shard)
                      : declare_all(optim::kParameters, DType::f32, Role::parameter, d_.weight_shard, io::kWeightsFile);
+    place_weights();
     const std::vector<ValueId> parameters = views(d_.weights, "");
     for (std::size_t i = 0; i < parameters.size(); ++i) values_.add(m_.table[i].name, parameters[i]);
     if (!options_.training) return;
     d_.gradients = declare_all(optim::kGradients, DType::f32, Role::gradient, d_.gradient_shard);
+    placed(m_.at(optim::kGradients), options_.placement.gradients);
     const std::vector<ValueId> gradients = views(d_.gradients, " gradient");
     for (std::size_t i = 0; i < parameters.size(); ++i) b_.pair_gradient(parameters[i], gradients[i]);
     declare_moments(options_.optimizer->state(m_.table, m_.layout, m_.updated, options_.optim));
@@ -351,7 +355,15 @@ class Lower {
     REDLINE_CHECK((options_.fp8.empty() && !options_.fp8_head) || m_.updated == m_.layout.whole(),
                   "copies of weights in eight bits are made from whole ones");
     fp8_.declare(b_, m_, options_.fp8, options_.fp8_head, parameters);
+    place_weights();
     fp8_.sum_fast(options_.fp8_fast_sums);
+  }
+
+  // What products read, in whatever type, goes to the host's memory. The flat array goes before it has views.
+  void place_weights() {
+    const Role role = options_.compute == DType::f32 ? Role::parameter : Role::working;
+    for (std::size_t i = 0; i < m_.set.values.size(); ++i)
+      if (m_.set.values[i].role == role) placed({static_cast<std::int32_t>(i)}, options_.placement.weights);
   }
 
   void declare_batch_and_results() {
@@ -411,12 +423,30 @@ class Lower {
       gather_in_order_of_use(m_.set.programs.back());
   }
 
+  // Gradients as the norm has them: whole, or in pieces of whole groups where they come from the host's memory, which
+  // give the same bits.
+  std::vector<program::NormOf::Piece> summed(const Range& range) {
+    std::vector<program::NormOf::Piece> pieces;
+    const auto add = [&](std::int64_t begin, std::int64_t end) {
+      pieces.push_back({m_.view(b_, optim::kGradients, {begin, end}), begin});
+    };
+    std::int64_t begin = range.begin;
+    for (std::int64_t g = 1; g <= kCutGroups && options_.placement.gradients; ++g) {
+      const std::int64_t end = group_begin(g, m_.layout.total), next = group_begin(g + 1, m_.layout.total);
+      if (end <= begin || end >= range.end || next - begin <= m_.piece) continue;
+      add(begin, end);
+      begin = end;
+    }
+    add(begin, range.end);
+    return pieces;
+  }
+
   enum class Norms { none, without_updates, all };
   void update(std::string_view name, Norms norms = Norms::none) {
     begin(name, {});
     b_.at(program::Part::update);
     const ValueId before = norms == Norms::none ? program::kAbsent : norms_before_update(b_, m_, norms == Norms::all);
-    b_.grad_norm({m_.view(b_, optim::kGradients, m_.own), m_.loss_sum, m_.step_state, m_.own.begin, m_.layout.total},
+    b_.grad_norm({summed(m_.own), m_.layout.total, m_.loss_sum, m_.step_state},
                  {{},
                   m_.update_result,
                   static_cast<float>(options_.optim.clip),
@@ -442,8 +472,7 @@ class Lower {
       const Range local = fsdp() ? m_.own : m_.layout.whole();  // ranks have not added them up yet
       begin(kSmallGradient, {});
       b_.at(program::Part::update);
-      b_.grad_norm({m_.view(b_, optim::kGradients, local), {}, m_.step_state, local.begin, m_.layout.total},
-                   {{}, m_.norms.small});
+      b_.grad_norm({summed(local), m_.layout.total, {}, m_.step_state}, {{}, m_.norms.small});
       end();
     }
     for (const Norms norms : {Norms::all, Norms::without_updates}) {
@@ -508,7 +537,7 @@ class Lower {
     for (const Range& part : checked()) {
       const ValueId result = b_.view(m_.check_result, "check result", {sizeof(UpdateResult)}, at);
       at += static_cast<std::int64_t>(sizeof(UpdateResult));
-      b_.grad_norm({m_.view(b_, optim::kParameters, part), {}, {}, part.begin, m_.layout.total}, {{}, result});
+      b_.grad_norm({{{m_.view(b_, optim::kParameters, part), part.begin}}, m_.layout.total}, {{}, result});
     }
     end();
   }

@@ -160,6 +160,10 @@ struct LoweredModel {
 
 LoweredModel lower(const config::Model& model, const LoweringOptions& options);
 
+// Whether gradients and weights can come from the host's memory a layer at a time. Ranks that keep all of them would
+// send them to each other from there.
+inline bool streams_layers(const dist::Sharing& s) { return s.alone() || s.mode == dist::Mode::fsdp; }
+
 // Of the ranks that share a run, without lowering: the one whose part of the state takes most memory, and the one that
 // updates most of what its optimizer needs whole, which takes longest. Where nothing is needed whole they are one.
 struct LargestRanks {

@@ -1,7 +1,7 @@
 // Norms over the flat arrays: of all gradients, which decides whether and how far an update moves, and of single
 // tensors, for people to look at.
 // sum_squares: totals = sum g^2 of what the gradients hold of each group (base/shards.h), and the loss and counts of
-//             the step: what ranks add up.
+//             the step: what ranks add up. Where gradients come in pieces of whole groups, later ones add their sums.
 // grad_norm:  norm = inv_pairs * sqrt(sum of squares), summed in a fixed order, inv_pairs = 1 / pairs, or 0 of none;
 //             limit = spike * exp(usual.mean_log), once usual.count is at least kUsualLeast;
 //             finite = norm and loss are finite, and the norm is not above the limit;
@@ -52,9 +52,10 @@ struct SumSquares {
   T gradients;             // [N], a stretch of all
   T loss_sum;              // [1] f64   or absent: 0
   T state;                 // StepState   or absent: one pair
-  T totals{};              // [kTotals] f64  =
+  T totals{};              // [kTotals] f64  =   or, with `more`, squares +=
   std::int64_t begin = 0;  // where they stand among all gradients,
   std::int64_t all = 0;    // of which there are so many
+  bool more = false;       // a node before had other groups of them
 
   template <class F>
   auto map(F f) const {
@@ -62,9 +63,10 @@ struct SumSquares {
     return SumSquares<U>{f("gradients", gradients, Access::read),
                          f("loss_sum", loss_sum, Access::read),
                          f("state", state, Access::read),
-                         f("totals", totals, Access::write),
+                         f("totals", totals, written_or_added(more)),
                          begin,
-                         all};
+                         all,
+                         more};
   }
 };
 

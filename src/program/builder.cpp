@@ -428,8 +428,10 @@ void Builder::copy_logits(ValueId x, ValueId weight, ValueId logits) {
 
 void Builder::grad_norm(const NormOf& of, optim::GradNorm<ValueId> op) {
   op.totals = w_.make("totals", {optim::kTotals}, Role::activation, DType::f64);
-  w_.append(optim::SumSquares<ValueId>{of.gradients, of.loss_sum, of.state, op.totals, of.begin, of.all}, Phase::update,
-            "sum_squares");
+  for (const NormOf::Piece& piece : of.gradients)
+    w_.append(optim::SumSquares<ValueId>{piece.value, of.loss_sum, of.state, op.totals, piece.begin, of.all,
+                                         &piece != of.gradients.data()},
+              Phase::update, "sum_squares");
   w_.append(op, Phase::update, "grad_norm");
 }
 

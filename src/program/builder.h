@@ -139,10 +139,16 @@ struct LossValues {
   ValueId loss_sum;  // [1] f64
 };
 
-// The operands of a norm: gradients that begin at `begin` of all; loss and step are absent where they do not count.
+// The operands of a norm: gradients, or pieces of whole groups of them, of which each begins at `begin` of all; loss
+// and step are absent where they do not count.
 struct NormOf {
-  ValueId gradients, loss_sum, state;
-  std::int64_t begin = 0, all = 0;
+  struct Piece {
+    ValueId value;
+    std::int64_t begin = 0;
+  };
+  std::vector<Piece> gradients;
+  std::int64_t all = 0;
+  ValueId loss_sum = {}, state = {};
 };
 
 class Builder {

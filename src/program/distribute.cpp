@@ -20,10 +20,13 @@ class DistributePass {
     for (const Node& node : program.nodes) pairs_ = std::max(pairs_, node.pair + 1);
   }
 
-  // The sum over ranks of all totals, after each node that makes any.
+  // The sum over ranks of all totals, after each node that makes any whole.
   void add_up_totals() {
+    const auto squares = [&](std::size_t i) {
+      return i < program_.nodes.size() ? std::get_if<optim::SumSquares<ValueId>>(&program_.nodes[i].op) : nullptr;
+    };
     for (std::size_t i = 0; i < program_.nodes.size(); ++i) {
-      if (const auto* sums = std::get_if<optim::SumSquares<ValueId>>(&program_.nodes[i].op))
+      if (const auto* sums = squares(i); sums && !(squares(i + 1) && squares(i + 1)->more))
         put(i + 1, node_of(dist::AllReduce<ValueId>{sums->totals}, Phase::update, "totals of all ranks"));
       if (const auto* sums = std::get_if<optim::TensorSums<ValueId>>(&program_.nodes[i].op))
         put(i + 1, node_of(dist::AllReduce<ValueId>{sums->sums}, Phase::update, "sums of all ranks"));
@@ -222,6 +225,7 @@ class DistributePass {
     Value& v = set_.at(id);
     v.alias_of = of;
     v.alias_offset = first * static_cast<std::int64_t>(size_of(whole.dtype));
+    v.memory = whole.memory;
     return id;
   }
 

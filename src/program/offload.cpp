@@ -40,25 +40,38 @@ std::vector<Stretch> stretches_of(const Op& op, std::string_view operand, const 
   const auto element = static_cast<std::int64_t>(size_of(value.dtype));
   const auto* const momentum = std::get_if<optim::MuonMomentum<ValueId>>(&op);
   const auto* const muon = std::get_if<optim::Muon<ValueId>>(&op);
-  if (momentum && operand == "momentum")
+  if (momentum && (operand == "momentum" || operand == "gradients"))
     return stretches_of(momentum->matrices.flat, momentum->matrices.count, momentum->matrices.elements(), element);
-  if (muon && operand == "parameters")
+  if (muon && (operand == "parameters" || operand == "working"))
     return stretches_of(muon->matrices.flat, muon->matrices.count, muon->matrices.elements(), element);
   if (muon && operand == "row_moments")
     return stretches_of(muon->matrices.by_row, muon->matrices.count, muon->matrices.rows, element);
   return {{0, value.bytes()}};
 }
 
-// An operand of a node that lies in the host's memory, and what stands for it on the device.
+// An operand in the host's memory, and what stands for it on the device while some nodes use it.
 struct Staged {
-  ValueId near;
+  ValueId far, near = {};
   bool in = false, out = false;
-  std::vector<std::pair<ValueId, ValueId>> parts;  // of the host's value and of `near`
-  std::vector<HostBytes> bytes;                    // of the parts
+  std::size_t first = 0, last = 0;                      // nodes that use it
+  std::int64_t begin = 0;                               // of all of it, in the value that owns its bytes
+  std::vector<HostBytes> bytes = {};                    // of it that nodes touch
+  std::vector<std::pair<ValueId, ValueId>> parts = {};  // the same of the host's value and of `near`
+  std::vector<Node> reads = {};                         // waits for them
+  bool written = false;                                 // its copies back were started
+  bool meets(const Staged& other) const {
+    return std::ranges::any_of(bytes, [&](const HostBytes& a) {
+      return std::ranges::any_of(other.bytes, [&](const HostBytes& b) { return a.meets(b); });
+    });
+  }
 };
+
+// Nodes whose values are on the device together: those of a layer on its way there, or on its way back; else one node.
 struct Visit {
-  std::size_t node;
-  std::vector<Staged> operands;
+  std::size_t first = 0;  // node
+  std::int32_t layer = kNoLayer;
+  bool forward = false;
+  std::vector<Staged> operands = {};
 };
 
 class StreamPass {
@@ -70,54 +83,105 @@ class StreamPass {
   void run() {
     for (std::size_t i = 0; i < program_.nodes.size(); ++i) stage(i);
     if (visits_.empty()) return;
-    std::vector<std::vector<Node>> reads(visits_.size()), writes(visits_.size());  // those that nobody waited for yet
-    std::size_t read = 0;                                                          // visits whose reads were started
-    std::vector<Node> nodes = std::exchange(program_.nodes, {});
-    read_ahead(nodes, 0, reads, writes), ++read;
-    for (std::size_t i = 0, v = 0; i < nodes.size(); ++i) {
-      const bool visited = v < visits_.size() && visits_[v].node == i;
-      if (visited) {
-        if (v >= 2) wait_for(writes[v - 2]);  // whose memory the next one takes
-        if (read == v) read_ahead(nodes, v, reads, writes), ++read;
-        if (read == v + 1 && read < visits_.size() && !reads_what_is_written(v + 1, v))
-          read_ahead(nodes, v + 1, reads, writes), ++read;
-        wait_for(reads[v]);
+    nodes_ = std::exchange(program_.nodes, {});
+    std::vector<std::vector<Staged*>> first(nodes_.size()), last(nodes_.size());
+    for (Visit& visit : visits_)
+      for (Staged& s : visit.operands) first[s.first].push_back(&s), last[s.last].push_back(&s);
+    read_next();
+    for (std::size_t i = 0, v = 0; i < nodes_.size(); ++i) {
+      if (v < visits_.size() && visits_[v].first == i) {
+        wait_for_writes([&](const Written& w) { return w.visit + 2 <= v; });  // whose memory the next one takes
+        if (read_ == v) read_next();
+        if (read_ == v + 1 && read_ < visits_.size() && !reads_what_is_unwritten(v + 1)) read_next();
+        ++v;
       }
-      program_.nodes.push_back(nodes[i]);
-      if (visited) write_back(nodes[i], visits_[v], writes[v]), ++v;
+      for (Staged* const s : first[i]) wait_for(s->reads);
+      program_.nodes.push_back(nodes_[i]);
+      for (Staged* const s : last[i]) write_back(*s, v - 1);
     }
-    for (std::vector<Node>& waits : writes) wait_for(waits);
+    wait_for_writes([](const Written&) { return true; });
   }
 
  private:
+  // A copy back to the host that nobody waited for yet.
+  struct Written {
+    std::size_t visit;
+    const Staged* of;
+    Node wait;
+  };
+
   // Notes the node's operands in the host's memory, and puts others in their place.
   void stage(std::size_t index) {
     Node& node = program_.nodes[index];
     if (std::holds_alternative<ops::Copy<ValueId>>(node.op)) return;
-    Visit visit{index, {}};
-    std::map<ValueId, std::size_t> known;
-    const Op before = node.op;
+    if (node.when == When::wait) return stage_wait(index);
+    std::vector<Staged> operands;
+    each_operand(node.op, [&](std::string_view operand, ValueId id, Access access) {
+      if (set_.at(id).memory == Memory::device) return;
+      auto s = std::ranges::find(operands, id, &Staged::far);
+      if (s == operands.end()) s = operands.insert(s, staged(id, index, stretches_of(node.op, operand, set_.at(id))));
+      s->in = s->in || access != Access::write;
+      s->out = s->out || access != Access::read;
+    });
+    if (operands.empty()) return;
+    if (!joins_last_visit(node, operands)) visits_.push_back({index, node.place.layer, node.phase == Phase::forward});
+    std::vector<Staged>& known = visits_.back().operands;
+    std::map<ValueId, ValueId> near;
+    for (Staged& s : operands) {
+      auto k = std::ranges::find(known, s.far, &Staged::far);
+      if (k == known.end()) {
+        bring_near(s, node);
+        k = known.insert(k, std::move(s));
+      } else {
+        k->in = k->in || (s.in && !k->out);  // what the visit wrote before is there
+        k->out = k->out || s.out;
+        k->last = index;
+      }
+      near[k->far] = k->near;
+    }
     std::visit(
         [&](auto& op) {
-          op = op.map([&](std::string_view operand, ValueId id, Access access) {
-            if (!id.present() || set_.at(id).memory == Memory::device) return id;
-            REDLINE_CHECK(node.when == When::now, "{} is one of a pair, and {} lies in the host's memory",
-                          node.full_name(), set_.at(id).name);
-            const auto [it, fresh] = known.try_emplace(id, visit.operands.size());
-            if (fresh) visit.operands.push_back(staged(id, node, stretches_of(before, operand, set_.at(id))));
-            Staged& s = visit.operands[it->second];
-            s.in = s.in || access != Access::write;
-            s.out = s.out || access != Access::read;
-            return s.near;
+          op = op.map([&](std::string_view, ValueId id, Access) {
+            const auto it = near.find(id);
+            return it == near.end() ? id : it->second;
           });
         },
         node.op);
-    if (!visit.operands.empty()) visits_.push_back(std::move(visit));
+    if (node.when == When::start) under_way_[node.pair] = {index, visits_.size() - 1};
+  }
+  // The other end of a pair has the operands of its start, and holds them until here.
+  void stage_wait(std::size_t index) {
+    const auto started = under_way_.find(program_.nodes[index].pair);
+    if (started == under_way_.end()) return;
+    const auto [start, visit] = started->second;
+    program_.nodes[index].op = program_.nodes[start].op;
+    for (Staged& s : visits_[visit].operands) s.last = index;
   }
 
-  Staged staged(ValueId far, const Node& node, const std::vector<Stretch>& stretches) {
-    Staged s;
-    Value near = set_.at(far);
+  // Nodes of one layer stay together, unless one would write what another has under another name. A pair is alone.
+  bool joins_last_visit(const Node& node, const std::vector<Staged>& operands) const {
+    if (visits_.empty() || node.place.layer == kNoLayer || node.when != When::now) return false;
+    const Visit& last = visits_.back();
+    if (last.layer != node.place.layer || last.forward != (node.phase == Phase::forward) ||
+        program_.nodes[last.first].when != When::now)
+      return false;
+    for (const Staged& a : operands)
+      for (const Staged& b : last.operands)
+        if (a.far != b.far && (a.out || b.out) && a.meets(b)) return false;
+    return true;
+  }
+
+  Staged staged(ValueId far, std::size_t index, const std::vector<Stretch>& stretches) {
+    HostBytes all{far};
+    for (; set_.at(all.owner).alias_of.present(); all.owner = set_.at(all.owner).alias_of)
+      all.begin += set_.at(all.owner).alias_offset;
+    Staged s{.far = far, .first = index, .last = index, .begin = all.begin};
+    for (const Stretch& at : stretches)
+      s.bytes.push_back({all.owner, all.begin + at.begin, all.begin + at.begin + at.bytes});
+    return s;
+  }
+  void bring_near(Staged& s, const Node& node) {
+    Value near = set_.at(s.far);
     near.role = Role::activation;
     near.alias_of = {};
     near.alias_offset = 0;
@@ -125,15 +189,11 @@ class StreamPass {
     near.place = node.place;
     near.name += " of the host";
     s.near = set_.add(std::move(near));
-    HostBytes all{far};
-    for (; set_.at(all.owner).alias_of.present(); all.owner = set_.at(all.owner).alias_of)
-      all.begin += set_.at(all.owner).alias_offset;
-    const bool whole = stretches.size() == 1 && stretches[0].begin == 0 && stretches[0].bytes == set_.at(far).bytes();
-    for (const Stretch& at : stretches) {
-      s.parts.emplace_back(whole ? far : part_of(far, at), whole ? s.near : part_of(s.near, at));
-      s.bytes.push_back({all.owner, all.begin + at.begin, all.begin + at.begin + at.bytes});
+    for (const HostBytes& bytes : s.bytes) {
+      const Stretch at{bytes.begin - s.begin, bytes.end - bytes.begin};
+      const bool whole = at.bytes == set_.at(s.far).bytes();
+      s.parts.emplace_back(whole ? s.far : part_of(s.far, at), whole ? s.near : part_of(s.near, at));
     }
-    return s;
   }
   ValueId part_of(ValueId of, const Stretch& at) {
     Value part = set_.at(of);
@@ -143,28 +203,38 @@ class StreamPass {
     return set_.add(std::move(part));
   }
 
-  // Whether a visit would read what another has not written back yet.
-  bool reads_what_is_written(std::size_t reader, std::size_t writer) const {
-    for (const Staged& r : visits_[reader].operands)
-      for (const Staged& w : visits_[writer].operands)
-        for (const HostBytes& a : r.bytes)
-          if (r.in && w.out && std::ranges::any_of(w.bytes, [&](const HostBytes& b) { return a.meets(b); }))
-            return true;
+  // Whether a visit reads what one before it has still to write.
+  bool reads_what_is_unwritten(std::size_t reader) {
+    const auto is_done = [](const Staged& s) { return !s.out || s.written; };
+    while (done_ < reader && std::ranges::all_of(visits_[done_].operands, is_done)) ++done_;
+    for (std::size_t v = done_; v < reader; ++v)
+      for (const Staged& w : visits_[v].operands)
+        if (!is_done(w) &&
+            std::ranges::any_of(visits_[reader].operands, [&](const Staged& r) { return r.in && r.meets(w); }))
+          return true;
     return false;
   }
 
-  void read_ahead(const std::vector<Node>& nodes, std::size_t v, std::vector<std::vector<Node>>& reads,
-                  std::vector<std::vector<Node>>& writes) {
-    for (std::size_t earlier = 0; earlier < v; ++earlier)
-      if (!writes[earlier].empty() && reads_what_is_written(v, earlier)) wait_for(writes[earlier]);
-    for (const Staged& s : visits_[v].operands)
-      for (const auto& [far, near] : s.parts)
-        if (s.in) reads[v].push_back(start(nodes[visits_[v].node], far, near, far, "in"));
+  // Starts the reads of the next visit that has none yet.
+  void read_next() {
+    for (Staged& s : visits_[read_++].operands) {
+      if (!s.in) continue;
+      wait_for_writes([&](const Written& w) { return w.of->meets(s); });
+      for (const auto& [far, near] : s.parts) s.reads.push_back(start(nodes_[s.first], far, near, far, "in"));
+    }
   }
-  void write_back(const Node& node, const Visit& visit, std::vector<Node>& writes) {
-    for (const Staged& s : visit.operands)
-      for (const auto& [far, near] : s.parts)
-        if (s.out) writes.push_back(start(node, near, far, far, "out"));
+  void write_back(Staged& s, std::size_t visit) {
+    s.written = true;
+    if (!s.out) return;
+    wait_for_writes([&](const Written& w) { return w.of->meets(s); });
+    for (const auto& [far, near] : s.parts)
+      written_.push_back({visit, &s, start(nodes_[s.last], near, far, far, "out")});
+  }
+  template <class Which>
+  void wait_for_writes(const Which& which) {
+    for (Written& w : written_)
+      if (which(w)) program_.nodes.push_back(w.wait);
+    std::erase_if(written_, which);
   }
 
   // Starts a copy and returns the wait for it.
@@ -189,7 +259,12 @@ class StreamPass {
 
   ProgramSet& set_;
   Program& program_;
+  std::vector<Node> nodes_;  // as they were written
   std::vector<Visit> visits_;
+  std::size_t read_ = 0;  // visits whose reads were started
+  std::size_t done_ = 0;  // the first ones, all of whose copies back were started
+  std::vector<Written> written_;
+  std::map<std::int32_t, std::pair<std::size_t, std::size_t>> under_way_;  // pairs: where one started, and its visit
   std::int32_t pairs_ = 0;
 };
 

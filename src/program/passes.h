@@ -81,9 +81,10 @@ void recompute(ProgramSet& set, Program& program, Recompute what, std::int64_t l
 // been through recompute().
 void keep_on_host(ProgramSet& set, Program& program, std::int64_t layers = 0);
 
-// Values in the host's memory reach the nodes that use them through the device's: each node gets a value of its own
-// there, which a pair of copies fills while the node before computes, and another takes back while the next one does.
-// So three nodes' values are on the device at a time. What a node skips of its operand is not copied.
+// Values in the host's memory reach the nodes that use them through the device's: each node, or all nodes of a layer on
+// its way there or back, get a value of their own there, which a pair of copies fills while the ones before compute,
+// and another takes back while the next ones do. So the values of three nodes or layers are on the device at a time.
+// What a node skips of its operand is not copied.
 void stream_host_values(ProgramSet& set, Program& program);
 
 // Distribution of a step over many ranks: the pass inserts collectives. The model and its builder know nothing of it.

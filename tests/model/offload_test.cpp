@@ -19,6 +19,8 @@ namespace {
 using namespace redline::testing;
 
 const config::Placement kMoments{.moments = true}, kAllState{.moments = true, .masters = true, .averages = true};
+const config::Placement kGradients{.gradients = true}, kWeights{.weights = true},
+    kAll{.moments = true, .masters = true, .averages = true, .gradients = true, .weights = true};
 
 struct OffloadCase {
   const char* name;
@@ -90,7 +92,7 @@ TEST_P(Offload, HasTheBitsOfARunWithout) {
   double want_loss = 0;
   std::vector<double> want_norms;
   std::int64_t persistent = 0;
-  for (const config::Placement& placement : {config::Placement{}, kMoments, kAllState}) {
+  for (const config::Placement& placement : {config::Placement{}, kMoments, kAllState, kGradients, kWeights, kAll}) {
     TinyEngine engine(model, offload_options(c, placement), device);
     EXPECT_EQ(program::check_plan(engine.programs()), std::vector<std::string>{});
     const program::MemoryPlan& memory = engine.programs().memory;
@@ -217,19 +219,61 @@ TEST(Recomputed, FewerLayersAndLessAgainKeepMore) {
   EXPECT_GT(away.set.memory.host.beyond_results(), 0);
 }
 
-// Ranks that keep shards have them in the host's memory as well.
+// Gradients and weights are on the device a few layers at a time, on the way there and on the way back.
+TEST(OffloadOfLayers, HoldsAFewLayersAtATime) {
+  config::Model model = tiny_model("qwen3");
+  model.tied = false;
+  const auto lowered = [&](std::int64_t layers, const config::Placement& placement, bool accumulate) {
+    model.layers = layers;
+    LoweringOptions o = offload_options({"layers"}, placement);
+    o.norms = false;
+    o.accumulate = accumulate;
+    o.recompute = program::Recompute::block;
+    o.placement.residuals = placement.weights;
+    return lower(model, o);
+  };
+  const auto transient = [](const LoweredModel& m, std::string_view name) {
+    const auto at = std::ranges::find(m.set.programs, name, &program::Program::name) - m.set.programs.begin();
+    return m.set.memory.device.transient_by_program[static_cast<std::size_t>(at)];
+  };
+  const LoweredModel few = lowered(5, kAll, true), many = lowered(12, kAll, true), all = lowered(12, {}, true);
+  for (const std::string_view name : {kFirst, kAccumulate, kEvaluate})
+    EXPECT_LE(transient(many, name), transient(few, name) + 8192) << name << ": more layers take no more memory";
+  EXPECT_LT(many.set.memory.device.total, all.set.memory.device.total / 2);
+  EXPECT_LT(many.set.memory.device.persistent, 65536) << "inputs, results and constants";
+
+  // Copies of the next layer are under way while one computes, those back likewise.
+  const program::Program& step = many.set.find(kAccumulate);
+  std::map<program::Lane, std::int64_t> beside;
+  std::map<std::int32_t, std::size_t> started;
+  for (std::size_t i = 0; i < step.nodes.size(); ++i) {
+    const program::Node& node = step.nodes[i];
+    if (!std::holds_alternative<ops::Copy<program::ValueId>>(node.op)) continue;
+    if (node.when == program::When::start) started[node.pair] = i;
+    if (node.when != program::When::wait) continue;
+    const auto computes = [](const program::Node& n) { return n.when == program::When::now; };
+    beside[node.lane] += std::any_of(step.nodes.begin() + static_cast<std::ptrdiff_t>(started.at(node.pair)),
+                                     step.nodes.begin() + static_cast<std::ptrdiff_t>(i), computes);
+  }
+  EXPECT_GT(beside[program::Lane::to_device], 12 * 8);
+  EXPECT_GT(beside[program::Lane::to_host], 12 * 4);
+}
+
+// Ranks that keep shards have them in the host's memory as well; in fsdp those of gradients and weights, too.
 TEST(OffloadOnRanks, HasTheBitsOfARunWithout) {
   for (const dist::Mode mode : {dist::Mode::zero1, dist::Mode::fsdp}) {
+    const config::Placement away = mode == dist::Mode::fsdp ? kAll : kAllState;
     std::map<std::pair<bool, int>, std::vector<std::byte>> states;
     std::mutex mutex;
     for (const bool offloaded : {false, true})
       on_ranks(3, [&](dist::Group& group) {
-        LoweringOptions o = offload_options({"ranks"}, offloaded ? kAllState : config::Placement{});
+        LoweringOptions o = offload_options({"ranks"}, offloaded ? away : config::Placement{});
         o.norms = false;
         o.sharing = {.rank = group.rank(), .ranks = 3, .mode = mode};
         o.execution.group = &group;
         device::CpuDevice device(1);
         TinyEngine engine(tiny_model("llama"), o, device);
+        EXPECT_EQ(program::check_plan(engine.programs()), std::vector<std::string>{});
         for (int step = 0; step < 3; ++step) step_on(engine, tiny_batch(53, 1), step, 1e-2);
         EXPECT_TRUE(engine.parameters_finite());
         const std::lock_guard lock(mutex);

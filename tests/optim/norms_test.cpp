@@ -94,6 +94,29 @@ TEST(GradNorm, TotalsOfShardsAddUpToTheBit) {
   }
 }
 
+// Gradients that come in pieces of whole groups have the totals of all of them at once, to the bit.
+TEST(GradNorm, TotalsOfPiecesAreThoseOfAllToTheBit) {
+  for (const std::int64_t n : {1000, 300007, 1 << 20}) {
+    Memory memory;
+    const Tensor gradients = memory.uniform({n}, -3, 3), loss = memory.object(2.5);
+    const Tensor state = memory.object(StepState{.counts = {.pairs = 7, .stop = 1}});
+    const Tensor whole = memory.doubles(kTotals), pieces = memory.doubles(kTotals);
+    run_checked(memory, SumSquares<Tensor>{gradients, loss, state, whole, 0, n});
+    std::fill_n(pieces.as<double>(), kTotals, 1e9);  // left from a step before
+    const std::int64_t cuts[] = {0, group_begin(100, n), group_begin(101, n), group_begin(900, n), n};
+    for (std::size_t i = 0; i + 1 < std::size(cuts); ++i)
+      if (cuts[i] < cuts[i + 1])
+        run_checked(memory, SumSquares<Tensor>{{gradients.f32() + cuts[i], DType::f32, {cuts[i + 1] - cuts[i]}},
+                                               loss,
+                                               state,
+                                               pieces,
+                                               cuts[i],
+                                               n,
+                                               cuts[i] > 0});
+    EXPECT_EQ(values_of(pieces), values_of(whole)) << n;
+  }
+}
+
 // Norms of one value, then one that is far from it: only updates that are made move what is usual.
 TEST(GradNorm, HoldsANormAgainstTheUsualOnceItIsKnown) {
   Memory memory;

@@ -38,9 +38,11 @@ void run(const SumSquares<Tensor>& op, ThreadPool& pool) {
   const auto sum_group = [&](std::int64_t g) {
     const std::int64_t from = std::max(group_begin(g, op.all), op.begin),
                        to = std::min(group_begin(g + 1, op.all), end);
-    totals[g] = from < to ? sum_of_squares(from - op.begin, to - op.begin, gradient) : 0.0;
+    const double sum = from < to ? sum_of_squares(from - op.begin, to - op.begin, gradient) : 0.0;
+    totals[g] = op.more ? totals[g] + sum : sum;  // one of the two is 0
   };
   pool.run(kCutGroups, std::cref(sum_group));  // a reference: std::function then allocates nothing
+  if (op.more) return;
   const StepState* const state = op.state.as<StepState>();
   totals[kLossTotal] = op.loss_sum.present() ? *op.loss_sum.as<double>() : 0.0;
   *reinterpret_cast<StepCounts*>(totals + kCountTotals) = state ? state->counts : StepCounts{.pairs = 1};

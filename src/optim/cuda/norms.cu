@@ -18,7 +18,7 @@ constexpr int kThreads = 256;  // 8 blocks a multiprocessor: all groups at once 
 template <int kWidth>
 __global__ void __launch_bounds__(kThreads)
     sum_squares(const float* gradients, std::int64_t begin, std::int64_t n, std::int64_t all, const double* loss_sum,
-                const StepState* state, double* totals) {
+                const StepState* state, double* totals, bool more) {
   __shared__ double parts[kMaxWarps];
   const std::int64_t group = blockIdx.x, from = max(group_begin(group, all) - begin, std::int64_t{0}),
                      to = min(group_begin(group + 1, all) - begin, n);
@@ -36,8 +36,8 @@ __global__ void __launch_bounds__(kThreads)
     if (rest < to) add(gradients[rest]);
   }
   sum = row_sum(sum, parts);
-  if (threadIdx.x == 0) totals[group] = sum;
-  if (threadIdx.x == 0 && group == 0) {
+  if (threadIdx.x == 0) totals[group] = more ? totals[group] + sum : sum;  // one of the two is 0
+  if (threadIdx.x == 0 && group == 0 && !more) {
     totals[kLossTotal] = loss_sum ? *loss_sum : 0.0;
     *reinterpret_cast<StepCounts*>(totals + kCountTotals) = state ? state->counts : StepCounts{.pairs = 1};
   }
@@ -126,7 +126,7 @@ void run(const SumSquares<Tensor>& op, const device::cuda::Launch& launch) {
   const std::int64_t n = op.gradients.elements();
   const auto kernel = in_vectors(4, {op.gradients}) && op.begin % 4 == 0 ? sum_squares<4> : sum_squares<1>;
   kernel<<<kCutGroups, kThreads, 0, launch.stream>>>(op.gradients.f32(), op.begin, n, op.all, op.loss_sum.as<double>(),
-                                                     op.state.as<StepState>(), op.totals.as<double>());
+                                                     op.state.as<StepState>(), op.totals.as<double>(), op.more);
   REDLINE_LAUNCHED();
 }
 

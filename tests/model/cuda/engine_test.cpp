@@ -176,6 +176,28 @@ TEST_P(ModelsOnCard, RecomputeChangesNoBitOfADeterministicStep) {
   }
 }
 
+// State, gradients and weights in the host's memory change no bit of a deterministic run, node by node or replayed.
+TEST_P(ModelsOnCard, WhatLiesInTheHostsMemoryChangesNoBit) {
+  const config::Placement state{.moments = true, .masters = true};
+  config::Placement all = state;
+  all.gradients = all.weights = true;
+  std::vector<double> losses;
+  std::vector<float> parameters;
+  for (const config::Placement& placement : {config::Placement{}, state, all}) {
+    LoweringOptions o = card_options(DType::bf16);
+    o.products.bits = o.attention.bits = ops::Bits::repeat;
+    o.optim.clip = 0.3;
+    o.placement = placement;
+    Made engine(model_, o, card());
+    std::vector<double> seen;
+    for (int i = 0; i < kSteps; ++i) seen.push_back(step_of_two(engine, i));
+    const std::vector<float> after = array_of(engine, optim::kParameters);
+    if (!placement.on_host()) losses = seen, parameters = after;
+    EXPECT_EQ(seen, losses);
+    EXPECT_TRUE(after == parameters);
+  }
+}
+
 TEST_P(ModelsOnCard, ARunGoesOnFromCopiedState) {
   for (const DType compute : {DType::f32, DType::bf16}) {
     Made whole = engine_on_card(compute);

@@ -86,6 +86,10 @@ TEST_P(CudaOptimTest, TotalsOfAShardAreItsGroups) {
                                  begin,
                                  n};
     expect_agreement(card(), sum, kFloat);
+    SumSquares<Tensor> rest = sum;  // whose totals other pieces have begun
+    rest.more = true;
+    rest.totals.as<double>()[kCutGroups / 2] = 4.5;
+    expect_agreement(card(), rest, kFloat);
   }
 }
 
