@@ -108,6 +108,12 @@ python_test(python/redline_test tests/python/redline_test.py "${program}")
 python_test(soak/soak_test tests/soak/soak_test.py "${program}")
 python_test(bench/claims_test bench/claims_test.py "${program}")
 
+# Ranks on several machines, which are network namespaces, as the launchers of others start them.
+foreach(launcher two_machines torchrun slurm)
+  python_test(ranks/${launcher} tests/ranks/${launcher}.py "${program}" "${CMAKE_BINARY_DIR}/ranks/${launcher}")
+endforeach()
+set_tests_properties(ranks/two_machines ranks/torchrun ranks/slurm PROPERTIES RUN_SERIAL ON)
+
 # Real clients of what redline reads and writes. Each gets its packages into an environment in a folder of its own, and is
 # skipped where no registry of packages answers: Hugging Face's tokenizers and sentencepiece, safetensors, transformers
 # (with torch, where the interpreter has it), apply_chat_template, TensorBoard, wandb (offline) and MLflow, llama.cpp's

@@ -14,6 +14,7 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -249,7 +250,7 @@ class Processes {
       code = kFailed;
     }
     if (code == kDone || !end_.who.empty()) return;
-    end_ = {code, process.how().name, how, end_.asked_to};
+    end_ = {code, process.how().name, how, end_.asked_to, {}};
     if (code != kStopped) failed_at_ = steady_seconds();
   }
 
@@ -260,8 +261,12 @@ class Processes {
       for (const Process& p : processes_) p.give(SIGTERM);
       termed_ = true;
     }
-    if (since > seconds_.before_term + seconds_.before_kill)
-      for (const Process& p : processes_) p.kill_at_once();
+    if (since <= seconds_.before_term + seconds_.before_kill) return;
+    const bool first = !std::exchange(killed_, true);
+    for (const Process& p : processes_) {
+      if (first && p.running()) end_.killed.push_back(p.how().name);
+      p.kill_at_once();
+    }
   }
 
   SignalsAsInput signals_;
@@ -270,7 +275,7 @@ class Processes {
   std::vector<Process> processes_;
   ProcessesEnd end_;
   double failed_at_ = 0;
-  bool termed_ = false;
+  bool termed_ = false, killed_ = false;
 };
 
 }  // namespace

@@ -22,6 +22,7 @@ struct ProcessesEnd {
   int status = 0;         // of the first that failed; 1 where a signal ended it
   std::string who, how;   // the name of the first that failed, and "exit status 1" or "signal 9 (Killed)"
   bool asked_to = false;  // SIGINT, SIGTERM or SIGHUP came to us
+  std::vector<std::string> killed = {};  // names of those that did not end when another had failed
 };
 
 struct EndingSeconds {

@@ -1,7 +1,11 @@
 // Joins ranks, shares the machine among those of it, and lets an error on one end all.
 #include "cli/ranks.h"
 
+#include <unistd.h>
+
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <new>
 #include <thread>
 
@@ -17,6 +21,15 @@ void share_cores(const dist::Place& place) {
   const auto cores = static_cast<int>(std::thread::hardware_concurrency());
   const int mine = std::max(1, cores / std::max(1, place.local_ranks));
   ::setenv("REDLINE_THREADS", std::to_string(mine).c_str(), 0);
+}
+
+// Whose fault the end is, for redline launch, which leaves out the card of a rank that fails again and again.
+void tell_launch(int rank) {
+  const char* const given = std::getenv(dist::kAtFaultVariable);
+  if (!given) return;
+  const std::string line = fmt::format("{}\n", rank);
+  if (::write(std::atoi(given), line.data(), line.size()) < 0)
+    log::warn("redline launch does not hear that rank {} is at fault: {}", rank, std::strerror(errno));
 }
 
 int status_of(const std::exception& e) { return dynamic_cast<const UserError*>(&e) ? kBadInput : kFailed; }
@@ -52,6 +65,7 @@ Ranks::Ranks(const Words& words) : place_(dist::place_of_process()) {
     finish_output();
     print_error(sentence);
   };
+  options.at_fault = tell_launch;
   options.before_end = [this](std::string_view sentence, int status) {
     const std::lock_guard lock(clearing_up_);
     if (clear_up_) clear_up_(std::string(sentence), status);

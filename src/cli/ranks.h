@@ -29,6 +29,7 @@ class Ranks {
   int rank() const { return place_.rank; }
   int count() const { return place_.ranks; }
   int on_this_machine() const { return place_.local_ranks; }
+  const std::string& restart() const { return place_.restart; }  // by the launcher; empty: it is none
 
   io::Communicator* communicator() { return communicator_.get(); }  // null: alone
   // Returns rank 0's words on every rank.

@@ -152,13 +152,45 @@ Choice choose(FileSystem& files, const ConfigWords& words, const TrainRequest& a
   return choice;
 }
 
+// A step keeps its rows on another number of ranks than the run had so far (`begun`: a run that goes on), or than the
+// configuration was made for. A launcher that starts a run again with fewer ranks gives the words that it was begun
+// with, so of a run that goes on its rows count, whatever train.accumulate they have, unless a change is allowed.
+void share_micro_batches(config::Config& c, std::int64_t ranks, const config::Config* begun = nullptr,
+                         bool given_counts = true) {
+  const std::int64_t before = begun ? std::max<std::int64_t>(begun->parallel.ranks, 1) : c.parallel.ranks;
+  if (before == ranks || before == 0) {
+    if (ranks > 1) c.parallel.ranks = ranks;
+    return;
+  }
+  c.parallel.ranks = ranks;
+  if (given_counts && (begun || c.origins.on_command_line("train.accumulate"))) return;
+  if (begun && c.train.batch_size != begun->train.batch_size) return;  // which is refused where settings are compared
+  const auto share = [&](std::string_view step, std::string_view key, std::int64_t had, std::int64_t& micro_batches) {
+    const std::int64_t all = had * before;
+    if (micro_batches * ranks == all) return;
+    if (all % ranks != 0)
+      fail_user(
+          "{} has {} ({} = {} on {}), which {} cannot share alike; start a number of ranks that divides it, or give {}"
+          "{}",
+          step, counted(all, "micro-batch"), key, had, counted(before, "rank"), counted(ranks, "rank"), key,
+          begun ? " and --allow-change" : "");
+    micro_batches = all / ranks;
+  };
+  const config::Train had = begun ? begun->train : c.train;
+  share("a step", "train.accumulate", had.accumulate, c.train.accumulate);
+  share("the first step", "train.accumulate_from", had.accumulate_from, c.train.accumulate_from);
+}
+
 // Numbers in place of train.batch_size = "auto". A run that goes on keeps what it was given when it began; a folder
 // that may not be used is refused before anything is searched.
 std::string put_batch_size(train::TrainOptions& options, device::Device& device, FileSystem& files,
                            const Ranks& ranks) {
   options.batch_was_chosen = true;
   if (options.resume && files.exists(options.folder / train::kRunConfig)) {
-    options.config = perf::adopt_batch_size(options.config, train::read_run_config(files, options.folder));
+    const config::Config begun = train::read_run_config(files, options.folder);
+    config::Config shared = begun;
+    share_micro_batches(shared, ranks.count(), &begun, false);
+    options.config = perf::adopt_batch_size(options.config, shared);
     return fmt::format("train.batch_size = auto: {}, as the run began", in_words(perf::setting_of(options.config)));
   }
   train::check_folder(options, files);
@@ -282,25 +314,6 @@ Choice choose_together(FileSystem& files, const ConfigWords& words, const TrainR
           json.at("folder").get<std::string>(), json.at("own_config").get<bool>()};
 }
 
-// A step keeps its rows on another number of ranks than the configuration was made for.
-void share_micro_batches(config::Config& c, std::int64_t ranks, bool goes_on) {
-  std::int64_t before = c.parallel.ranks;
-  if (before == 0 && goes_on) before = 1;  // a run that was alone does not say so
-  if (before == ranks || (before == 0 && ranks == 1)) return;
-  c.parallel.ranks = ranks;
-  if (before == 0 || c.origins.on_command_line("train.accumulate")) return;
-  const auto share = [&](std::string_view step, std::string_view key, std::int64_t& micro_batches) {
-    const std::int64_t all = micro_batches * before;
-    if (all % ranks != 0)
-      fail_user(
-          "{} has {} ({} = {} on {}), which {} cannot share alike; start a number of ranks that divides it, or give {}",
-          step, counted(all, "micro-batch"), key, micro_batches, counted(before, "rank"), counted(ranks, "rank"), key);
-    micro_batches = all / ranks;
-  };
-  share("a step", "train.accumulate", c.train.accumulate);
-  share("the first step", "train.accumulate_from", c.train.accumulate_from);
-}
-
 // How ranks share the state, and the reason where "auto" chose it.
 perf::ModeChoice mode_of(const config::Config& c, device::Device& device, const Ranks& ranks) {
   if (c.parallel.mode != "auto") return {dist::mode_named(c.parallel.mode), ""};
@@ -330,7 +343,11 @@ int train_as(const TrainRequest& asked, const ConfigWords& words, Ranks& ranks) 
   FileSystem& files = real_files();
   Choice choice = choose_together(files, words, asked, ranks);
   if (ranks.leads()) {  // which knows where each key was written; the others hear what comes of it
-    share_micro_batches(choice.config, ranks.count(), choice.own_config);
+    std::optional<config::Config> begun;
+    if (asked.resume) begun = train::config_of_run(files, choice.folder);
+    const bool given =
+        asked.allow_change && (!choice.own_config || choice.config.origins.on_command_line("train.accumulate"));
+    share_micro_batches(choice.config, ranks.count(), begun ? &*begun : nullptr, given);
     if (!ranks.alone()) train::require_for_ranks(choice.config);
   }
   const auto device = device::open_device(asked.device);
@@ -371,6 +388,7 @@ int train_as(const TrainRequest& asked, const ConfigWords& words, Ranks& ranks) 
       device->kind() == device::Kind::cpu || asked.dry_run ? nullptr : device::GpuMonitor::open(device->bus_id());
   options.gpu = monitor.get();
   options.began = train::process_began();
+  options.restart = ranks.restart();
   std::optional<Ranks::AtEnd> at_end;  // declared after what it uses; this thread's own end is below
   at_end.emplace(ranks, [&](const std::string& sentence, int status) {
     if (sinks) sinks->record_failure(sentence);

@@ -2,8 +2,10 @@
 // calls of the other threads: each leaves its words with the control thread and waits for what comes of them.
 #include "dist/control.h"
 
+#include <netdb.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -85,6 +87,7 @@ struct Control::Impl {
     std::string sentence;
     int status = 1;
     bool speaks = false;
+    std::vector<int> at_fault = {};  // ranks, where this rank found out whose fault it is
   };
   std::optional<End> end;
 
@@ -98,7 +101,7 @@ struct Control::Impl {
   // With the mutex held.
   void send_all(Kind kind, std::string_view body);
   void add_part(int rank, const std::string& channel, std::int64_t number, std::int64_t kind, std::string part);
-  void end_with(std::string sentence, int status, bool speaks);
+  void end_with(std::string sentence, int status, bool speaks, std::vector<int> at_fault = {});
 
   // The thread.
   void run();
@@ -141,12 +144,13 @@ void Control::Impl::send_all(Kind kind, std::string_view body) {
     if (peer.connection.to_send() <= kMostUnsent)
       peer.connection.queue(kind, body);
     else
-      end_with(fmt::format("{} does not take what it is sent; all ranks end", named(peer.rank)), 1, first());
+      end_with(fmt::format("{} does not take what it is sent; all ranks end", named(peer.rank)), 1, first(),
+               {peer.rank});
   }
 }
 
-void Control::Impl::end_with(std::string sentence, int status, bool speaks) {
-  if (!end && !done) end = End{std::move(sentence), status, speaks};
+void Control::Impl::end_with(std::string sentence, int status, bool speaks, std::vector<int> at_fault) {
+  if (!end && !done) end = End{std::move(sentence), status, speaks, std::move(at_fault)};
 }
 
 void Control::Impl::run() {
@@ -212,12 +216,12 @@ void Control::Impl::serve(Peer& peer) {
       try {
         take(peer, *message);
       } catch (const std::exception& e) {
-        end_with(fmt::format("{} sent what no rank sends: {}", named(peer.rank), e.what()), 1, true);
+        end_with(fmt::format("{} sent what no rank sends: {}", named(peer.rank), e.what()), 1, true, {peer.rank});
       }
     }
   }
   if (!peer.connection.open())  // next() closed it
-    return end_with(fmt::format("{} sent what no rank sends; all ranks end", named(peer.rank)), 1, true);
+    return end_with(fmt::format("{} sent what no rank sends; all ranks end", named(peer.rank)), 1, true, {peer.rank});
   if (!sent || !received) lose(peer);
 }
 
@@ -257,7 +261,7 @@ void Control::Impl::take(Peer& peer, const Message& message) {
     }
     case Kind::fail: {
       const int status = status_of_end(body.number());
-      return end_with(fmt::format("{}: {}", named(peer.rank), body.text()), status, true);
+      return end_with(fmt::format("{}: {}", named(peer.rank), body.text()), status, true, {peer.rank});
     }
     case Kind::end: {
       const int status = status_of_end(body.number());
@@ -283,7 +287,7 @@ void Control::Impl::lose(Peer& peer) {
   peer.connection.close();
   if (peer.left) return;
   end_with(fmt::format("{} is gone (its connection was closed without a goodbye); all ranks end", named(peer.rank)), 1,
-           speaks_for_host());
+           speaks_for_host(), {peer.rank});
 }
 
 // One voice a machine: rank 0's, or where it is gone that of the first of those that are left.
@@ -344,14 +348,14 @@ void Control::Impl::check_progress(double now) {
   end_with(fmt::format("{} {} {} for {:.0f} seconds (at {}; the furthest rank is at {}); all ranks end", who,
                        named_ones.size() == 1 ? "has" : "have", what, since, position(w.progress),
                        position({furthest.first, furthest.second, 0})),
-           1, true);
+           1, true, named_ones);
 }
 
 void Control::Impl::check_first(double now) {
   const double silent = now - std::max(watched[0].heard, watch_begin);
   if (silent < watch_seconds) return;
-  end_with(fmt::format("{} has not answered for {:.0f} seconds; all ranks end", named(0), silent), 1,
-           speaks_for_host());
+  end_with(fmt::format("{} has not answered for {:.0f} seconds; all ranks end", named(0), silent), 1, speaks_for_host(),
+           {0});
 }
 
 void Control::Impl::finish() {
@@ -360,6 +364,8 @@ void Control::Impl::finish() {
       std::this_thread::sleep_for(std::chrono::duration<double>(kAtLast));
       std::_Exit(status);
     }).detach();
+  if (options.at_fault)
+    for (const int rank : end->at_fault) options.at_fault(rank);
   if (first()) {
     const std::lock_guard lock(mutex);
     send_all(Kind::end, BodyWriter().number(end->status).text(cut(end->sentence)).take());
@@ -429,13 +435,26 @@ Control::~Control() {
 const Place& Control::place() const { return impl_->place; }
 const std::vector<std::string>& Control::hosts() const { return impl_->hosts; }
 
+std::string Control::own_address() const {
+  if (impl_->first()) return impl_->place.address;
+  const std::lock_guard lock(impl_->mutex);
+  sockaddr_storage about{};
+  socklen_t size = sizeof about;
+  char text[NI_MAXHOST];
+  REDLINE_CHECK(
+      ::getsockname(impl_->peers[0].connection.descriptor(), reinterpret_cast<sockaddr*>(&about), &size) == 0 &&
+          ::getnameinfo(reinterpret_cast<sockaddr*>(&about), size, text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0,
+      "the connection with rank 0 has no address");
+  return text;
+}
+
 void Control::Impl::add_part(int rank, const std::string& channel, std::int64_t number, std::int64_t kind,
                              std::string part) {
   std::optional<std::vector<std::string>> all;
   try {
     all = meetings.add(rank, channel, number, kind, std::move(part));
   } catch (const MachineError& e) {
-    return end_with(fmt::format("{} came to {}", named(rank), e.what()), 1, true);
+    return end_with(fmt::format("{} came to {}", named(rank), e.what()), 1, true, {rank});
   }
   if (!all) return;
   BodyWriter body;
@@ -522,7 +541,7 @@ void Control::fail(std::string_view sentence, int status) {
     impl_->wake();
     impl_->changed.wait_for(lock, std::chrono::duration<double>(kAnswerSeconds), over);
   }
-  impl_->end_with(std::string(sentence), status, true);  // rank 0's own; or rank 0 does not answer
+  impl_->end_with(std::string(sentence), status, true, {impl_->place.rank});  // rank 0's own; or rank 0 does not answer
   impl_->wake();
   impl_->changed.wait(lock, over);
 }

@@ -22,6 +22,8 @@ struct ControlOptions {
   // The sentence of an end that is not a goodbye: on rank 0, and on the first other rank of each machine where rank 0
   // itself is gone. Not given: one line on standard error.
   std::function<void(std::string_view sentence)> say = {};
+  // Called before the end, on the rank that finds out: a rank that is gone, hangs or has failed.
+  std::function<void(int rank)> at_fault = {};
   // Called on the control thread of every rank right before the end itself, whatever its other threads do: what must
   // not be left behind is put in order here. It has about three seconds.
   std::function<void(std::string_view sentence, int status)> before_end = {};
@@ -41,6 +43,7 @@ class Control {
 
   const Place& place() const;
   const std::vector<std::string>& hosts() const;  // by rank
+  std::string own_address() const;                // of this machine, as rank 0 and others reach it
 
   // Meetings: every rank calls the same ones in the same order, and each returns when all have come. Threads that do so
   // at the same time use channels of their own. After the end of the run they throw a MachineError with its sentence.

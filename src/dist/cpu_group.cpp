@@ -320,7 +320,8 @@ std::unique_ptr<Group> open_shared_memory(Control& control) {
 }
 
 std::unique_ptr<Group> open_cpu(Control& control) {
-  return control.place().one_machine() ? open_shared_memory(control) : open_mpi(control);
+  if (control.place().one_machine()) return open_shared_memory(control);
+  return mpi_status().built && started_by_mpi() ? open_mpi(control) : open_tcp(control);
 }
 
 }  // namespace redline::dist

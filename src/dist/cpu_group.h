@@ -1,6 +1,7 @@
 // Collectives between CPUs. The sums are ours, over ranks one after the other from rank 0 on, so that all_reduce and
 // reduce_shards have the same bits and a run repeats, whatever moves the parts: memory that the ranks of one machine
-// share, or MPI between machines. (MPI_Allreduce adds in an order of its own, and takes two to four times as long.)
+// share, MPI between machines, or TCP where MPI did not start them. (MPI_Allreduce adds in an order of its own, and
+// takes two to four times as long.)
 #pragma once
 
 #include <cstddef>
@@ -28,6 +29,10 @@ class Transport {
   // Everybody gets parts[r] of data from rank r, whose own stands at `own`. Parts are in elements of `size` bytes.
   virtual void share(std::byte* data, const std::byte* own, const std::vector<Range>& parts, std::size_t size) = 0;
 };
+
+// Over connections between every two ranks, for those of several machines that MPI did not start.
+std::unique_ptr<Group> open_tcp(Control& control);
+bool started_by_mpi();  // this process, by mpirun or srun --mpi
 
 std::unique_ptr<Group> group_over(std::unique_ptr<Transport> transport, Control& control);
 

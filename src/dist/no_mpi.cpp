@@ -1,10 +1,11 @@
-// Ranks on CPUs of several machines where MPI was not built: it says so.
+// Where MPI was not built it says so; ranks on CPUs of several machines take TCP.
 #include "base/error.h"
-#include "dist/group.h"
+#include "dist/cpu_group.h"
 
 namespace redline::dist {
 
 EngineStatus mpi_status() { return {false, "", "this redline was built without MPI"}; }
+bool started_by_mpi() { return false; }
 
 std::unique_ptr<Group> open_mpi(Control&) {
   fail_user(

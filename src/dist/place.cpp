@@ -17,9 +17,6 @@
 namespace redline::dist {
 namespace {
 
-// Below the ports that systems hand out themselves (32768 on); above what services are known by.
-constexpr int kFirstPort = 21000, kPorts = 10000, kTried = 16;
-
 class Variables {
  public:
   explicit Variables(const Lookup& lookup) : lookup_(lookup) {}
@@ -47,8 +44,6 @@ class Variables {
 };
 
 constexpr int kMostRanks = static_cast<int>(kCutGroups);
-
-int job_port(std::string_view job) { return kFirstPort + static_cast<int>(hash64(job) % kPorts); }
 
 // MASTER_ADDR and MASTER_PORT, which count under every launcher; where they are not set, what the launcher offers.
 // Ranks of one machine need no network.
@@ -80,12 +75,12 @@ Place from_torchrun(const Variables& env) {
     fail_user("the environment has RANK and WORLD_SIZE and no MASTER_ADDR, rank 0's machine");
   const int port = env.number("MASTER_PORT", 1, 65535);
   set_meeting(p, env, "", port, 1);
-  p.job =
-      fmt::format("torchrun {} {} {}", env.text("TORCHELASTIC_RUN_ID"), env.text("TORCHELASTIC_RESTART_COUNT"), port);
+  // Without TORCHELASTIC_RESTART_COUNT: each machine's agent counts the failures of its own workers.
+  p.job = fmt::format("torchrun {} {}", env.text("TORCHELASTIC_RUN_ID"), port);
   // torchrun itself may hold the port that it names.
   if (env.text("TORCHELASTIC_USE_AGENT_STORE") == "True") {
-    p.port = port + kTried < 65535 ? port + 1 : port - kTried;
-    p.ports = kTried;
+    p.port = port + kPortsTried < 65535 ? port + 1 : port - kPortsTried;
+    p.ports = kPortsTried;
   }
   return p;
 }
@@ -104,7 +99,7 @@ Place from_openmpi(const Variables& env) {
         "machine: mpirun -x MASTER_ADDR=HOST",
         p.ranks);
   p.job = "mpirun " + env.text_of_first({"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"});
-  set_meeting(p, env, "", job_port(p.job), kTried);
+  set_meeting(p, env, "", job_port(p.job), kPortsTried);
   return p;
 }
 
@@ -174,7 +169,7 @@ Place from_slurm(const Variables& env) {
   // srun may run on a machine that has no rank: its address is the last resort.
   std::string address = first_node(env.text_of_first({"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"}));
   if (address.empty()) address = env.text("SLURM_LAUNCH_NODE_IPADDR");
-  set_meeting(p, env, address, job_port(p.job), kTried);
+  set_meeting(p, env, address, job_port(p.job), kPortsTried);
   if (p.address.empty())
     fail_user("Slurm names no machine of rank 0 (SLURM_JOB_NODELIST); set MASTER_ADDR for all tasks");
   return p;
@@ -203,11 +198,30 @@ Place chosen(const Variables& env) {
   return {};
 }
 
+// Launchers count their restarts; redline launch says why as well. Words of the environment are for people alone.
+std::string restart_of(const Variables& env) {
+  if (env.has(kRestartVariable)) return env.text(kRestartVariable);
+  const auto counted = [&](const char* variable, std::string_view launcher) {
+    const std::string n = env.text(variable);
+    return n.empty() || n == "0" ? "" : fmt::format("restart {} by {}", n, launcher);
+  };
+  if (std::string words = counted("TORCHELASTIC_RESTART_COUNT", "torchrun"); !words.empty()) return words;
+  return counted("SLURM_RESTART_COUNT", "Slurm");
+}
+
 }  // namespace
 
+// Below the ports that systems hand out themselves (32768 on); above what services are known by.
+int job_port(std::string_view job) {
+  constexpr int kFirstPort = 21000, kPorts = 10000;
+  return kFirstPort + static_cast<int>(hash64(job) % kPorts);
+}
+
 Place place_of_process(const Lookup& environment, std::string host) {
-  Place place = chosen(Variables(environment));
+  const Variables env(environment);
+  Place place = chosen(env);
   if (place.alone()) place = Place{};
+  place.restart = restart_of(env);
   place.host = std::move(host);
   return place;
 }

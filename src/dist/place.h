@@ -5,8 +5,13 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace redline::dist {
+
+// Set by redline launch: why it started the ranks again; and the number of a descriptor that they write to whose fault
+// an end was.
+inline constexpr const char *kRestartVariable = "REDLINE_RESTART", *kAtFaultVariable = "REDLINE_AT_FAULT";
 
 struct Place {
   int rank = 0, ranks = 1;
@@ -19,10 +24,15 @@ struct Place {
   std::string job;                      // tells apart runs that try the same ports
   std::string launcher;                 // "torchrun", "Slurm", "mpirun"; empty: alone
   std::string token;                    // REDLINE_TOKEN, by which ranks know each other (dist/token.h)
+  std::string restart;                  // "restart 1 by torchrun": which one, and why where it is known; empty: none
 
   bool alone() const { return ranks == 1; }
   bool one_machine() const { return local_ranks == ranks; }
 };
+
+// The first of so many ports where the processes of a job look for each other.
+int job_port(std::string_view job);
+inline constexpr int kPortsTried = 16;
 
 using Lookup = std::function<std::optional<std::string>(const std::string& variable)>;
 

@@ -218,6 +218,7 @@ std::vector<std::string> header_lines(const train::RunHeader& h, std::size_t col
   line("model", model_line(h));
   line("device", h.device);
   if (!h.sharing.alone()) line("ranks", ranks_line(h));
+  if (!h.restart.empty()) line("start", h.restart);
   line("kernels", kernels_line(h));
   if (!h.fp8.empty()) line("fp8", h.fp8);
   line("batch", batch_line(h));

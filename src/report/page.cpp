@@ -172,11 +172,16 @@ io::Json named(const RunRecord& run) {
 
 io::Json resumes(const RunRecord& run) {
   std::vector<std::size_t> rows;
+  io::Json words = io::Json::array();
   for (const SessionStart& s : run.sessions) {
     const auto row = std::ranges::lower_bound(run.steps, s.first_step);
-    if (s.first_step > 0 && row != run.steps.end()) rows.push_back(static_cast<std::size_t>(row - run.steps.begin()));
+    if (s.first_step == 0 || row == run.steps.end()) continue;
+    rows.push_back(static_cast<std::size_t>(row - run.steps.begin()));
+    words.push_back(s.restart.empty() ? "resumed" : s.restart);
   }
-  return places(run, rows);
+  io::Json out = places(run, rows);
+  out["text"] = std::move(words);
+  return out;
 }
 
 // Updates that were not made, those of a stretch together. One is gone where the run has since begun at an earlier

@@ -96,7 +96,8 @@ const runsPage = ({ runs, figures, panels, title, unreadable }) => {
     const marks = [], flags = [];
     if (panel.evaluations) runs.forEach((run, i) => {
       const owner = several ? run.run + " " : "", { from, to, from_step } = run.went_back;
-      run.resumes.step.forEach((_, k) => marks.push({ run: i, x: place(run.resumes, k), label: owner + "resumed" }));
+      run.resumes.step.forEach((_, k) =>
+        marks.push({ run: i, x: place(run.resumes, k), label: owner + run.resumes.text[k] }));
       for (const step of new Set(to.step)) {  // a run may go back to one step several times; the last is the first here
         const times = [...to.step.keys()].filter(k => to.step[k] === step), last = grouped(from_step[times[0]]);
         const farthest = times.reduce((a, b) => from.step[b] > from.step[a] ? b : a);

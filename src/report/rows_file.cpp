@@ -207,24 +207,25 @@ class EventRows {
       memory["total"] = h.memory->device.total;
       if (h.memory->host.beyond_results() > 0) memory["host"] = h.memory->host.total;
     }
-    add(unix_seconds(), "started",
-        {{"version", kEventsVersion},
-         {"program", program_},
-         {"first_step", h.first_step},
-         {"steps", h.steps},
-         {"tokens_per_step", h.tokens_per_step},
-         {"ranks", h.sharing.ranks},
-         {"parameters", h.parameters},
-         {"device", h.device},
-         {"card", h.card},
-         {"device_memory", h.device_memory},
-         {"data", h.data},
-         {"trained_on", h.trained_on},
-         {"loss_trained_on", h.loss_trained_on},
-         {"peak_flops", h.peak_flops},
-         {"peak_source", h.peak_source},
-         {"memory", std::move(memory)},
-         {"header", header_lines(h)}});
+    io::Json started = {{"version", kEventsVersion},
+                        {"program", program_},
+                        {"first_step", h.first_step},
+                        {"steps", h.steps},
+                        {"tokens_per_step", h.tokens_per_step},
+                        {"ranks", h.sharing.ranks},
+                        {"parameters", h.parameters},
+                        {"device", h.device},
+                        {"card", h.card},
+                        {"device_memory", h.device_memory},
+                        {"data", h.data},
+                        {"trained_on", h.trained_on},
+                        {"loss_trained_on", h.loss_trained_on},
+                        {"peak_flops", h.peak_flops},
+                        {"peak_source", h.peak_source},
+                        {"memory", std::move(memory)},
+                        {"header", header_lines(h)}};
+    if (!h.restart.empty()) started["restart"] = h.restart;
+    add(unix_seconds(), "started", std::move(started));
     for (io::Json& row : early_) {
       row["step"] = step_;  // which was not known yet
       write(row);

@@ -183,6 +183,8 @@ SessionStart session_of(const io::Json& row) {
   s.program = text_or(row, "program");
   s.device = text_or(row, "device");
   s.data = text_or(row, "data");
+  s.ranks = integer_or(row, "ranks", 1);
+  s.restart = text_or(row, "restart");
   const auto of_loss = row.find("loss_trained_on");  // earlier versions wrote the names of all such sets alone
   if (of_loss != row.end() && of_loss->is_boolean())
     s.trained_on = of_loss->get<bool>();
@@ -210,8 +212,9 @@ bool take_event(RunRecord& run, const io::Json& row) {
           fmt::format("events.jsonl is of version {}, and this program writes {}: what it knows of it "
                       "is shown",
                       version, kEventsVersion));
-    e.text = s.first_step > 0 ? fmt::format("resumed after step {} on {}", s.first_step, s.device)
-                              : fmt::format("started on {}", s.device);
+    e.text = fmt::format("{}{} on {}{}", s.restart.empty() ? "" : s.restart + "; ",
+                         s.first_step > 0 ? fmt::format("resumed after step {}", s.first_step) : "started", s.device,
+                         s.ranks > 1 ? fmt::format(", {}", counted(s.ranks, "rank")) : "");
   } else if (e.kind == "checkpoint") {
     e.seconds = number_or(row, "seconds", 0);
     e.held = number_or(row, "held_seconds", 0);

@@ -114,7 +114,9 @@ struct SessionStart {
   double device_memory = 0, peak_flops = 0, time = 0;
   bool card = false;        // whether the device is a GPU
   bool trained_on = false;  // the set whose loss is the run's, so that it is not held out
+  std::int64_t ranks = 1;
   std::string program, device, data;
+  std::string restart;  // "restart 1 by torchrun"; empty: nobody's launcher started it again
   std::vector<std::pair<std::string, double>> memory;  // bytes by kind
   std::vector<std::string> header;                     // as the console showed it
 };

@@ -47,6 +47,7 @@ struct RunHeader {
   std::int64_t tokens_per_step = 0;    // slots: batch_size * seq_len * accumulate, of all ranks
   dist::Sharing sharing = {};          // of ranks
   std::string engine = {};             // connects them: "shared memory"
+  std::string restart = {};            // "restart 1 by torchrun": of a run that its launcher started again
   const program::MemoryPlan* memory = nullptr;
   bool batch_was_chosen = false;       // by train.batch_size = "auto": a larger one is slower here, or does not fit
   std::string fp8;                     // the products in fp8: "11 of 12 products; bf16: out/weight"

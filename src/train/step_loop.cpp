@@ -243,6 +243,7 @@ RunHeader StepLoop::header() const {
       .tokens_per_step = data.slots() * config.train.accumulate * session.ranks(),
       .sharing = options.team.sharing,
       .engine = options.team.group ? options.team.group->engine() : "",
+      .restart = options.restart,
       .memory = &lowered.set.memory,
       .batch_was_chosen = options.batch_was_chosen,
       .fp8 = config.precision.matmul == "fp8" ? model::in_words(model::fp8_products(config), options.fp8_reasons) : "",

@@ -52,6 +52,7 @@ struct TrainOptions {
   bool own_config = false;                // `config` comes from the run's config.toml and the command line alone
   bool dry_run = false;                   // everything but the first step; writes nothing
   bool batch_was_chosen = false;          // for the header: see RunHeader
+  std::string restart;                    // likewise
   model::Fp8Reasons fp8_reasons;          // for the header: why each product is in fp8 or not
   double peak_flops = 0;
   std::string peak_source;

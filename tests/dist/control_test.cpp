@@ -30,6 +30,7 @@ const std::string kToken(64, 't');
 struct Fate {
   std::string thrown, said, told;
   int status = -1;  // of end(); -1: it was not called
+  std::vector<int> at_fault = {};
   double ended = 0;
 };
 
@@ -57,6 +58,7 @@ class Ranks {
       fate.told += std::to_string(from) + std::string(text) + ";";
     };
     o.say = [&fate](std::string_view sentence) { fate.said += sentence; };
+    o.at_fault = [&fate](int whose) { fate.at_fault.push_back(whose); };
     o.end = [&fate](int status) {
       fate.status = status;
       fate.ended = steady_seconds();
@@ -222,6 +224,7 @@ TEST(Control, ALostRankEndsAllWithItsName) {
     EXPECT_THROW(control.all_gather("never"), MachineError);
   });
   ranks.expect_end(1, {"rank 2 on host2 is gone"}, 2);
+  EXPECT_EQ(ranks[0].at_fault, std::vector{2});
   for (const int rank : {0, 1, 3}) EXPECT_LT(ranks[rank].ended - lost, 4);
 }
 
@@ -267,6 +270,7 @@ TEST(Control, WhereRankZeroIsLostTheOthersSay) {
       [](Place& place, ControlOptions&) { place.host = place.rank == 0 ? "a" : "b"; });
   for (const int rank : {1, 2}) EXPECT_EQ(ranks[rank].status, 1);
   EXPECT_TRUE(says(ranks[1].said, {"rank 0 on a is gone"}));
+  EXPECT_EQ(ranks[1].at_fault, std::vector{0});
   EXPECT_EQ(ranks[2].said, "");  // one voice a machine
 }
 
@@ -281,6 +285,7 @@ TEST(Control, ARankThatIsBehindIsNamed) {
     wait_until_ended(control);
   });
   ranks.expect_end(1, {"rank 1 on host1 has made no progress", "step 7, collective 40", "collective 41"});
+  EXPECT_EQ(ranks[0].at_fault, std::vector{1});
   EXPECT_GT(ranks[0].ended - begin, 2.9);
   EXPECT_LT(ranks[0].ended - begin, 3 + 5);
 }
@@ -329,6 +334,7 @@ TEST(Control, AFailureOnOneRankEndsAllWithItsSentence) {
       EXPECT_THROW(control.barrier(), MachineError);
     });
     ranks.expect_end(2, {"shard 7 is damaged", failing == 0 ? "" : "rank 2 on host2: "});
+    EXPECT_EQ(ranks[0].at_fault, std::vector{failing});
   }
 }
 

@@ -1,5 +1,5 @@
-// Collectives between real processes (tests/dist/cpu/ranks.cpp): over memory that they share, and over MPI as mpirun
-// starts them.
+// Collectives between real processes (tests/dist/cpu/ranks.cpp): over memory that they share, over TCP as between
+// machines, and over MPI as mpirun starts them.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
@@ -25,17 +25,23 @@ class CpuRanks : public ::testing::TestWithParam<int> {
     EXPECT_NE(out.find(engine), std::string::npos) << out;
     EXPECT_NE(out.find(std::to_string(GetParam()) + " ranks"), std::string::npos) << out;
   }
+
+  // As torchrun starts them, so many on each machine.
+  std::string started(const std::string& engine, const std::string& local_rank, int on_each) const {
+    const std::string ranks = std::to_string(GetParam());
+    const std::string variables = "WORLD_SIZE=" + ranks + " LOCAL_WORLD_SIZE=" + std::to_string(on_each) +
+                                  " MASTER_ADDR=127.0.0.1 MASTER_PORT=" + std::to_string(testing::free_port());
+    return "sh -c 'for r in $(seq 0 $((" + ranks + " - 1))); do RANK=$r LOCAL_RANK=" + local_rank + " " + variables +
+           " " REDLINE_CPU_RANKS " " + engine +
+           " & all=\"$all $!\"; done; for p in $all; do wait $p || exit 1; done' 2>&1";
+  }
 };
 
 TEST_P(CpuRanks, AddUpFromRankZeroOnInSharedMemory) {
-  const std::string ranks = std::to_string(GetParam());
-  const std::string variables = "WORLD_SIZE=" + ranks + " LOCAL_WORLD_SIZE=" + ranks +
-                                " MASTER_ADDR=here MASTER_PORT=" + std::to_string(testing::free_port());
-  expect_sums("sh -c 'for r in $(seq 0 $((" + ranks + " - 1))); do RANK=$r LOCAL_RANK=$r " + variables +
-                  " " REDLINE_CPU_RANKS
-                  " shared & all=\"$all $!\"; done; for p in $all; do wait $p || exit 1; done' 2>&1",
-              "shared memory");
+  expect_sums(started("shared", "$r", GetParam()), "shared memory");
 }
+
+TEST_P(CpuRanks, AddUpFromRankZeroOnOverTcp) { expect_sums(started("tcp", "0", 1), "TCP"); }
 
 #ifdef REDLINE_MPIRUN
 TEST_P(CpuRanks, AddUpFromRankZeroOnOverMpi) {

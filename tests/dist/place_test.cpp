@@ -174,6 +174,19 @@ TEST(Place, TorchrunsOwnPortIsLeftAlone) {
   EXPECT_EQ(place_in(kTorchrun).port, 29500);
 }
 
+// Each machine's agent counts the failures of its own workers, so the counts of two machines may differ.
+TEST(Place, RestartsAreToldAndDoNotPartTheRanks) {
+  const Variables again = {{"TORCHELASTIC_RESTART_COUNT", "2"}}, first = {{"TORCHELASTIC_RESTART_COUNT", "0"}};
+  EXPECT_EQ(place_in(with(kTorchrun, again)).restart, "restart 2 by torchrun");
+  EXPECT_EQ(place_in(with(kTorchrun, first)).restart, "");
+  EXPECT_EQ(place_in(with(kTorchrun, first)).job, place_in(with(kTorchrun, again)).job);
+  EXPECT_EQ(place_in(with(kSlurm, {{"SLURM_RESTART_COUNT", "1"}})).restart, "restart 1 by Slurm");
+  EXPECT_EQ(place_in({{"SLURM_RESTART_COUNT", "1"}}).restart, "restart 1 by Slurm") << "of a process that is alone";
+  EXPECT_EQ(
+      place_in(with(kTorchrun, {{"TORCHELASTIC_RESTART_COUNT", "1"}, {kRestartVariable, "for a reason"}})).restart,
+      "for a reason");
+}
+
 // Whatever MASTER_ADDR says, ranks of one machine need no network; on several, the token and where to listen count.
 TEST(Place, RanksOfOneMachineMeetOnTheLoopback) {
   const Variables one = {{"LOCAL_WORLD_SIZE", "8"}, {"REDLINE_LISTEN", "0.0.0.0"}, {"REDLINE_TOKEN", "secret"}};

@@ -117,14 +117,16 @@ class Mpi final : public Transport {
 
 EngineStatus mpi_status() { return {true, library_name(), ""}; }
 
+bool started_by_mpi() {
+  const auto has = [](const char* variable) { return std::getenv(variable) != nullptr; };
+  return has("PMIX_RANK") || has("OMPI_COMM_WORLD_RANK") ||
+         (!library_name().starts_with("Open MPI") && has("PMI_RANK"));
+}
+
 std::unique_ptr<Group> open_mpi(Control& control) {
   const Place& place = control.place();
   // A process that nobody of MPI started would end inside MPI, in words of its own.
-  const auto has = [](const char* variable) { return std::getenv(variable) != nullptr; };
-  if (!has("PMIX_RANK") && !has("OMPI_COMM_WORLD_RANK") && (library_name().starts_with("Open MPI") || !has("PMI_RANK")))
-    fail_user(
-        "ranks on CPUs of several machines talk through MPI, and {} did not start them for it; start them with {}",
-        place.launcher, place.launcher == "Slurm" ? "srun --mpi=pmix" : "mpirun, or with srun --mpi=pmix");
+  REDLINE_CHECK(started_by_mpi(), "{} did not start this rank for MPI", place.launcher);
   int begun = 0, provided = 0, ranks = 0, rank = 0;
   MPI_Initialized(&begun);
   REDLINE_CHECK(!begun, "MPI can be opened once a process");

@@ -6,7 +6,7 @@
 
 #include "base/small_floats.h"
 #include "dist/control.h"
-#include "dist/group.h"
+#include "dist/cpu_group.h"
 
 namespace redline::dist {
 namespace {
@@ -130,7 +130,9 @@ void check_shards(Group& g, std::int64_t all, std::int64_t begin, std::int64_t n
 
 int check_all(const std::string& engine) {
   const auto control = Control::join(place_of_process(), {"test", 60, {}, {}, {}});
-  const auto group = engine == "mpi" ? open_mpi(*control) : open_shared_memory(*control);
+  const auto group = engine == "mpi"   ? open_mpi(*control)
+                     : engine == "tcp" ? open_tcp(*control)
+                                       : open_shared_memory(*control);
   if (group->rank() != control->place().rank || group->ranks() != control->place().ranks) return 3;
   for (const std::int64_t n : {1, 2, 3, 5, 1037, 100'003}) check_all_reduce(*group, n);
   check_all_reduce(*group, 1'300'001);  // several rounds through the staging memory
