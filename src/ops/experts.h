@@ -40,6 +40,11 @@ inline constexpr std::int32_t kNowhere = -1;
 inline std::int64_t expert_rows(std::int64_t tokens, std::int64_t per_token, std::int64_t experts, std::int64_t align) {
   return (tokens * per_token + experts * (align - 1) + align - 1) / align * align;
 }
+// A card sorts so many choices at a time, and keeps how many of them each expert has.
+inline constexpr std::int64_t kSortPiece = 1024;
+inline std::int64_t sort_scratch_bytes(std::int64_t choices, std::int64_t experts) {
+  return (choices + kSortPiece - 1) / kSortPiece * experts * static_cast<std::int64_t>(sizeof(std::int32_t));
+}
 // Columns of router_load, and of balance_loss's totals.
 inline std::int64_t load_columns(std::int64_t experts) { return 2 * experts + 2; }
 inline std::int64_t total_columns(std::int64_t experts) { return experts + 1; }
@@ -89,7 +94,7 @@ struct RouteGrad {
   T balance;   // [E + 1] f32: of BalanceLoss; absent: 0
   T dx;        // [n, d]  = or +=
   T dweight;   // [E, d]  = or +=
-  T dlogits;   // [n, E] f32  scratch
+  T dlogits;   // [n, E] f32  scratch; a card may keep two numbers of bf16 in each
   bool normalise{};
   bool accumulate{};         // dx
   bool accumulate_weight{};  // dweight
@@ -110,7 +115,7 @@ struct RouteGrad {
                         f("balance", balance, Access::read),
                         f("dx", dx, written_or_added(accumulate)),
                         f("dweight", dweight, written_or_added(accumulate_weight)),
-                        f("dlogits", dlogits, Access::write),
+                        f("router dlogits", dlogits, Access::write),
                         normalise,
                         accumulate,
                         accumulate_weight,
@@ -128,7 +133,7 @@ struct SortByExpert {
   T rows;         // [m] i32      =  m = expert_rows(n, k, E, align)
   T places;       // [n, k] i32   =
   T counts;       // [E] i32      =  rows that belong to tokens
-  T temporary{};  // bytes of scratch; a card's
+  T temporary{};  // sort_scratch_bytes(n k, E) of scratch; a card's
   std::int64_t align = 1;
 
   std::string_view card_lacks() const { return "a sort by expert"; }

@@ -142,7 +142,9 @@ inline Values values_of(const Tensor& t) {
     if (is_fp8(t.dtype))
       v[i] = static_cast<double>(f32_from_fp8(t.as<std::uint8_t>()[i], fp8_format(t.dtype)));
     else
-      v[i] = t.dtype == DType::f64 ? t.as<double>()[i] : static_cast<double>(t.f32()[i]);
+      v[i] = t.dtype == DType::f64   ? t.as<double>()[i]
+             : t.dtype == DType::i32 ? static_cast<double>(t.i32()[i])
+                                     : static_cast<double>(t.f32()[i]);
   }
   return v;
 }

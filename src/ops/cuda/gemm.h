@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/tensor.h"
 #include "device/cuda/launch.h"
+#include "ops/experts.h"
 #include "ops/fp8.h"
 #include "ops/how.h"
 #include "ops/linear.h"
@@ -65,6 +67,11 @@ Gemm product(const Linear<Tensor>& op);
 Gemm product(const LinearInputGrad<Tensor>& op);
 Gemm product(const LinearWeightGrad<Tensor>& op);
 Gemm product(const Fp8Product<Tensor>& op);
+Gemm product(const Route<Tensor>& op);
+
+// A router's gradients, one after the other. Beside bf16 operands dlogits are a rounded part and the rest of it, both
+// in bf16 and in one row; dx, which is rounded itself, takes the first alone.
+std::vector<Gemm> products(const RouteGrad<Tensor>& op);
 
 // A head's rows of logits exist in chunks. Where rows of the vocabulary's length would not be aligned, which costs
 // products and loads alike several times over, fewer rows stand a little further apart.

@@ -3,6 +3,11 @@
 //   C[i, j] (+)= sum over k of A[i, k] B[k, j], A and B by their strides.
 // A block has 64 x 64 of the result, a thread 4 x 4. Operands come through shared memory, 16 of the sum at a time.
 // What lies outside of a group counts as zero and is not read.
+#include <set>
+#include <string>
+
+#include "base/log.h"
+#include "device/cuda/handles.h"
 #include "device/cuda/vectors.cuh"
 #include "ops/cuda/grouped_tiles.h"
 #include "ops/cuda/kernels.h"
@@ -142,9 +147,22 @@ void plain(const GroupedLinearWeightGrad<Tensor>& op, const Launch& launch) {
   REDLINE_LAUNCHED();
 }
 
+const Tensor& input(const GroupedLinear<Tensor>& op) { return op.x; }
+const Tensor& input(const GroupedLinearInputGrad<Tensor>& op) { return op.dy; }
+const Tensor& input(const GroupedLinearWeightGrad<Tensor>& op) { return op.x; }
+
+struct SlowReasons {  // of a card, each told once
+  std::set<std::string> told;
+};
+
 template <class Op>
 void choose(const Op& op, const Launch& launch) {
-  kByWarpGroups&& hopper_why_not(op, launch).empty() ? hopper_run(op, launch) : plain(op, launch);
+  const std::string why = kByWarpGroups ? hopper_why_not(op, launch) : "it is switched off";
+  if (why.empty()) return hopper_run(op, launch);
+  if (input(op).dtype == DType::bf16 && launch.own->of<SlowReasons>().told.insert(why).second)
+    log::warn("{} in bf16 goes through a plain kernel, which is many times slower than that for Hopper: {}", Op::kName,
+              why);
+  plain(op, launch);
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 // head. All row-major as stored.
 #include <algorithm>
 
-#include "ops/cuda/experts.h"
 #include "ops/cuda/gemm.h"
 #include "ops/cuda/kernels.h"
 
@@ -66,12 +65,6 @@ Gemm scaled(Gemm g, const Tensor& a_scale, const Tensor& b_scale, bool accumulat
   return g;
 }
 
-// What no kernel of a card computes yet. No model asks for it.
-template <class Op>
-[[noreturn]] void refuse(const Op&) {
-  fail_machine("{}: there is no kernel for a card yet, only the CPU's", Op::kName);
-}
-
 }  // namespace
 
 Gemm product(const Linear<Tensor>& op) {
@@ -90,6 +83,23 @@ Gemm product(const Fp8Product<Tensor>& op) {
   Gemm g = for_node(op, output(matrix(op.a), matrix(op.b), matrix(op.c)));
   g.bias = op.bias.data;
   return scaled(g, op.a_scale, op.b_scale, op.accumulate);
+}
+
+Gemm product(const Route<Tensor>& op) {
+  return for_node(op, output(matrix(op.x), matrix(op.weight), matrix(op.probs)));
+}
+std::vector<Gemm> products(const RouteGrad<Tensor>& op) {
+  const std::int64_t n = op.x.rows(), experts = op.weight.rows();
+  const bool halves = op.x.dtype == DType::bf16;
+  const Matrix dlogits = halves ? Matrix{op.dlogits.data, DType::bf16, n, experts, 2 * experts} : matrix(op.dlogits);
+  const Matrix x = matrix(op.x), dweight = matrix(op.dweight);
+  std::vector<Gemm> all = {for_node(op, input_grad(dlogits, matrix(op.weight), matrix(op.dx), op.accumulate)),
+                           for_node(op, weight_grad(x, dlogits, dweight, op.accumulate_weight))};
+  if (!halves) return all;
+  Matrix rest = dlogits;
+  rest.data = op.dlogits.as<std::uint16_t>() + experts;
+  all.push_back(for_node(op, weight_grad(x, rest, dweight, true)));
+  return all;
 }
 
 LogitsChunk logits_chunk(const Tensor& logits) {
@@ -125,15 +135,10 @@ HeadProducts head_products(const LmLoss<Tensor>& op, std::int64_t first) {
   return products;
 }
 
-void run(const Custom<Tensor>& op, const Launch&) { refuse(op); }
-void run(const Route<Tensor>& op, const Launch&) { refuse(op); }
-void run(const RouteGrad<Tensor>& op, const Launch&) { refuse(op); }
-void run(const SortByExpert<Tensor>& op, const Launch&) { refuse(op); }
-void run(const GatherRows<Tensor>& op, const Launch&) { refuse(op); }
-void run(const Combine<Tensor>& op, const Launch&) { refuse(op); }
-void run(const CombineGrad<Tensor>& op, const Launch&) { refuse(op); }
-void run(const RouterLoad<Tensor>& op, const Launch&) { refuse(op); }
-void run(const BalanceLoss<Tensor>& op, const Launch&) { refuse(op); }
+// No model asks for it.
+void run(const Custom<Tensor>& op, const Launch&) {
+  fail_machine("{}: there is no kernel for a card, only the CPU's", op.kName);
+}
 
 void run(const Linear<Tensor>& op, const Launch& launch) { gemm(product(op), launch); }
 void run(const LinearInputGrad<Tensor>& op, const Launch& launch) { gemm(product(op), launch); }
