@@ -14,7 +14,7 @@ import sys
 COLUMNS = 120
 SOURCES = {".h", ".cuh", ".cpp", ".cu"}
 SCRIPTS = {".py", ".js", ".html"}
-ROOMS = ["src", "tests", "bench", "fuzz", "tools"]
+ROOMS = ["src", "tests", "bench", "fuzz", "tools", "python"]
 ITEM = re.compile(r"^(\s*)(?:[-*]|\d+\.)\s+")
 # A line that begins with one of these would be read as a list, a heading, a quote or a table.
 NO_LINE_START = re.compile(r"^(?:[-+*#>|=]|#+|\d+[.)])$|^\|")

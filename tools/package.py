@@ -155,7 +155,7 @@ def licence_files(path, package):
     texts = wheel_licences(path)
     if not texts:  # a toolkit from NVIDIA's installer
         texts = glob.glob(os.path.join(os.path.dirname(os.path.realpath(path)), "../../../EULA.txt"))
-    whose = re.sub(r"\.so.*|\.h$", "", os.path.basename(path))
+    whose = re.sub(r"\.so.*|\.[ah]$", "", os.path.basename(path))
     return {f"{whose}{'-' + str(n) if n else ''}.txt": text for n, text in enumerate(texts)}
 
 

@@ -125,8 +125,8 @@ def metrics(run):
 
 
 Shard = collections.namedtuple("Shard", ["ids", "offsets", "mask"])
-Shard.__doc__ = """A shard's files as numpy memmaps. Document i is ids[offsets[i]:offsets[i + 1]]; `mask`, of conversations
-only, has bit i % 8 of byte i // 8 set where token i is learned."""
+Shard.__doc__ = """A shard's files as numpy memmaps. Document i is ids[offsets[i]:offsets[i + 1]]; `mask`, of
+conversations only, has bit i % 8 of byte i // 8 set where token i is learned."""
 
 
 def tokens(folder, split="train"):
