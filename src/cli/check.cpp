@@ -246,7 +246,8 @@ class Check {
       add({.part = "mpi",
            .state = State::missing,
            .found = machine_.mpi.problem,
-           .remedy = "a redline that was built where MPI is found; packages other than the .deb cannot bring it along",
+           .remedy =
+               "ranks of several machines talk over TCP without it; else a redline that was built where MPI is found",
            .seconds = 0});
     } else {
       over_mpi();
