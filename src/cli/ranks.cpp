@@ -42,6 +42,7 @@ class Ranks::Channel final : public io::Communicator {
   Channel(dist::Control& control, std::string name) : control_(control), name_(std::move(name)) {}
   int rank() const override { return control_.place().rank; }
   int ranks() const override { return control_.place().ranks; }
+  std::string host() const override { return control_.place().host; }
   std::vector<std::string> gather(const std::string& mine) override {
     std::vector<std::string> all = control_.all_gather(mine, name_);
     if (rank() != 0) all.clear();

@@ -70,9 +70,12 @@ std::string problem_of(FileSystem& files, const Path& folder, Reading reading, c
       const Path path = folder / file.name;
       if (!files.exists(path)) return fmt::format("{} is missing", path.string());
       if (const std::uint64_t size = files.size(path); size != file.bytes) {
-        return fmt::format("{} is {}: {}, the manifest says {}", path.string(),
+        std::vector<std::size_t> missing;
+        for (std::size_t s = 0; s < file.hashes.size(); ++s)
+          if (file.hashes[s].end > size) missing.push_back(s);
+        return fmt::format("{} is {}: {}, the manifest says {}{}", path.string(),
                            size < file.bytes ? "truncated" : "longer than it was written", counted(size, "byte"),
-                           file.bytes);
+                           file.bytes, written_by(file.hashes, missing));
       }
       const bool hashed = reading == Reading::every_byte ||
                           (reading == Reading::all_but_tensors && !file.name.ends_with(".safetensors"));
@@ -155,15 +158,16 @@ std::exception_ptr error_of(const Step& step) {
 }
 
 // The report of a rank to rank 0: the stretches that it wrote of each file, or the reason why it failed.
-std::string report_of(const std::map<std::string, FileHashes>& wrote, const std::string& problem) {
+std::string report_of(const std::map<std::string, FileHashes>& wrote, const std::string& problem,
+                      const std::string& host) {
   const auto text = [](const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); };
-  if (!problem.empty()) return text({{"problem", problem}});
+  if (!problem.empty()) return text({{"problem", problem}, {"host", host}});
   Json files = Json::object();
   for (const auto& [name, stretches] : wrote) {
     Json& list = files[name] = Json::array();
     for (const HashedStretch& s : stretches) list.push_back({s.begin, s.end, s.xxh3});
   }
-  return text({{"files", std::move(files)}});
+  return text({{"files", std::move(files)}, {"host", host}});
 }
 
 // The reports of all ranks as one; a rank that failed is a MachineError that names it.
@@ -171,10 +175,14 @@ std::map<std::string, FileHashes> joined_reports(const std::vector<std::string>&
   std::map<std::string, FileHashes> all;
   for (std::size_t rank = 0; rank < reports.size(); ++rank) {
     const Json report = parse_json(reports[rank], fmt::format("the report of rank {}", rank));
-    if (report.contains("problem")) fail_machine("rank {}: {}", rank, report.at("problem").get<std::string>());
+    const std::string host = report.at("host").get<std::string>();
+    const std::string by = host.empty() ? "" : fmt::format("rank {} on {}", rank, host);
+    if (report.contains("problem"))
+      fail_machine("{}: {}", by.empty() ? fmt::format("rank {}", rank) : by, report.at("problem").get<std::string>());
     for (const auto& [name, list] : report.at("files").items())
       for (const Json& s : list)
-        all[name].push_back({s.at(0).get<std::uint64_t>(), s.at(1).get<std::uint64_t>(), s.at(2).get<std::string>()});
+        all[name].push_back(
+            {s.at(0).get<std::uint64_t>(), s.at(1).get<std::uint64_t>(), s.at(2).get<std::string>(), by});
   }
   for (auto& [name, stretches] : all) std::ranges::sort(stretches, {}, &HashedStretch::begin);
   return all;
@@ -289,7 +297,8 @@ void write_checkpoint(FileSystem& files, const Path& parent, std::int64_t step, 
     agree(ranks, error ? "rank 0: " + sentence_of(error) : "", error);
     std::map<std::string, FileHashes> wrote;
     error = error_of([&] { wrote = fill.write(checkpoint.folder()); });
-    const std::vector<std::string> reports = ranks.gather(report_of(wrote, error ? sentence_of(error) : ""));
+    const std::vector<std::string> reports =
+        ranks.gather(report_of(wrote, error ? sentence_of(error) : "", ranks.host()));
     std::exception_ptr end;
     if (first) end = error_of([&] { checkpoint.finish(joined_reports(reports), Reading::all_but_tensors); });
     agree(ranks, end ? sentence_of(end) : "", error ? error : end);

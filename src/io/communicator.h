@@ -13,6 +13,7 @@ class Communicator {
   virtual ~Communicator() = default;
   virtual int rank() const = 0;
   virtual int ranks() const = 0;
+  virtual std::string host() const { return ""; }  // this rank's machine; empty: nobody asks for its name
   virtual std::vector<std::string> gather(const std::string& mine) = 0;  // on rank 0 everybody's, by rank; else nothing
   virtual std::string broadcast(const std::string& from_rank_0) = 0;     // rank 0's, on every rank
 };

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "base/error.h"
@@ -35,6 +36,7 @@ ManifestFile file_from(const std::string& name, const Json& entry, const std::st
   for (const Json& s : *stretches) {
     const HashedStretch& stretch = file.hashes.emplace_back(
         HashedStretch{count_at(s, "begin", where, name), count_at(s, "end", where, name), string_at(s, "xxh3", where)});
+    if (s.contains("by")) file.hashes.back().by = string_at(s, "by", where);
     if (stretch.begin != at || stretch.end <= at)
       fail_user("{}: the stretches of {} do not follow each other at byte {}", where, in_quotes(name), at);
     at = stretch.end;
@@ -47,7 +49,10 @@ ManifestFile file_from(const std::string& name, const Json& entry, const std::st
 Json to_json(const FileHashes& hashes, std::uint64_t bytes) {
   if (hashes.size() == 1) return {{"bytes", bytes}, {"xxh3", hashes.front().xxh3}};
   Json stretches = Json::array();
-  for (const HashedStretch& s : hashes) stretches.push_back({{"begin", s.begin}, {"end", s.end}, {"xxh3", s.xxh3}});
+  for (const HashedStretch& s : hashes) {
+    stretches.push_back({{"begin", s.begin}, {"end", s.end}, {"xxh3", s.xxh3}});
+    if (!s.by.empty()) stretches.back()["by"] = s.by;
+  }
   return {{"bytes", bytes}, {"stretches", std::move(stretches)}};
 }
 
@@ -120,10 +125,28 @@ std::map<std::string, FileHashes> checkpoint_hashes(FileSystem& files, const Pat
   return hashes;
 }
 
-std::string changed_in_words(const FileHashes& hashes, std::size_t stretch) {
+std::string written_by(const FileHashes& hashes, const std::vector<std::size_t>& stretches) {
+  constexpr std::size_t kNamed = 16;
+  std::vector<std::string> writers;  // each once
+  for (const std::size_t s : stretches)
+    if (!hashes[s].by.empty() && std::ranges::find(writers, hashes[s].by) == writers.end())
+      writers.push_back(hashes[s].by);
+  if (writers.empty()) return "";
+  const auto named = std::span(writers).first(std::min(writers.size(), kNamed));
+  return fmt::format(" (written by {}{})", fmt::join(named, ", "),
+                     writers.size() > kNamed ? fmt::format(" and {} more", writers.size() - kNamed) : "");
+}
+
+std::string changed_in_words(const FileHashes& hashes, const std::vector<std::size_t>& stretches) {
   if (hashes.size() == 1) return "has changed: its hash is not the one in the manifest";
-  return fmt::format("has changed: the hash of its bytes {} to {} is not the one in the manifest",
-                     hashes[stretch].begin, hashes[stretch].end);
+  const HashedStretch& first = hashes[stretches.front()];
+  const std::string by = written_by(hashes, stretches);
+  if (stretches.size() == 1)
+    return fmt::format("has changed: the hash of its bytes {} to {}{} is not the one in the manifest", first.begin,
+                       first.end, by);
+  return fmt::format(
+      "has changed: {} of its {} parts{} do not have the hashes in the manifest, the first is bytes {} to {}",
+      stretches.size(), hashes.size(), by, first.begin, first.end);
 }
 
 std::string hash_problem(FileSystem& files, const Path& path, const FileHashes& hashes,
@@ -131,9 +154,9 @@ std::string hash_problem(FileSystem& files, const Path& path, const FileHashes& 
   std::size_t stretch = 0;
   std::uint64_t at = 0;
   std::optional<Hasher> hasher(std::in_place);
-  std::string problem;
+  std::vector<std::size_t> changed;
   const auto end_stretch = [&] {
-    if (problem.empty() && hex64(hasher->digest()) != hashes[stretch].xxh3) problem = changed_in_words(hashes, stretch);
+    if (hex64(hasher->digest()) != hashes[stretch].xxh3) changed.push_back(stretch);
     ++stretch;
     hasher.emplace();
   };
@@ -149,9 +172,9 @@ std::string hash_problem(FileSystem& files, const Path& path, const FileHashes& 
     }
     if (took) took(bytes);
   });
-  if (problem.empty() && stretch + 1 == hashes.size() && hashes[stretch].end == at) end_stretch();  // an empty file
-  if (problem.empty() && stretch < hashes.size()) problem = changed_in_words(hashes, stretch);
-  return problem;
+  if (stretch + 1 == hashes.size() && hashes[stretch].end == at) end_stretch();  // an empty file
+  for (; stretch < hashes.size(); ++stretch) changed.push_back(stretch);         // it ended before them
+  return changed.empty() ? "" : changed_in_words(hashes, changed);
 }
 
 void make_shared_file(FileSystem& files, const Path& path, std::uint64_t bytes) {

@@ -21,6 +21,7 @@ namespace redline::io {
 struct HashedStretch {
   std::uint64_t begin = 0, end = 0;  // bytes of the file
   std::string xxh3;                  // hex64
+  std::string by = {};               // "rank 2 on node1", where several ranks wrote the file
   bool operator==(const HashedStretch&) const = default;
 };
 
@@ -58,8 +59,11 @@ std::map<std::string, FileHashes> checkpoint_hashes(FileSystem& files, const Pat
 // Every byte is read: `took` hears of each piece.
 std::string hash_problem(FileSystem& files, const Path& path, const FileHashes& hashes,
                          const std::function<void(std::uint64_t bytes)>& took = {});
-// "has changed: its hash is not the one in the manifest"; of one stretch among several, with its bytes.
-std::string changed_in_words(const FileHashes& hashes, std::size_t stretch);
+// " (written by rank 2 on node1, rank 3 on node1)"; empty where nobody is known.
+std::string written_by(const FileHashes& hashes, const std::vector<std::size_t>& stretches);
+// "has changed: its hash is not the one in the manifest"; of stretches among several, with their bytes and with who
+// wrote them: a machine whose parts never came to the disk is known by its name.
+std::string changed_in_words(const FileHashes& hashes, const std::vector<std::size_t>& stretches);
 
 struct ByteRange {
   std::uint64_t begin = 0, end = 0;

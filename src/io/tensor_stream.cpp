@@ -265,7 +265,7 @@ class Stream {
       if (s_.progress) s_.progress(read_);  // the other threads may have taken every part
       if (!pieces_.empty()) done_(pieces_);
     }
-    if (changed_ != kNone) fail_user("{} {}", s_.file.path().string(), changed_in_words(s_.hashes, changed_));
+    if (changed_ != kNone) fail_user("{} {}", s_.file.path().string(), changed_in_words(s_.hashes, {changed_}));
     require_finite();
   }
 

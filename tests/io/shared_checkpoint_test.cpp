@@ -136,6 +136,24 @@ TEST(SharedCheckpoint, AFlippedByteIsFoundAndItsStretchNamed) {
   EXPECT_EQ(checkpoint_problem(real_files(), folder), "");
 }
 
+// As where a machine goes down before its pages are on the disk: its ranks are named, and nobody else.
+TEST(SharedCheckpoint, AMachineWhosePartsAreMissingIsNamed) {
+  TempFolder temp;
+  write(4, temp.path(), 2, "b");
+  const Path path = temp / "step_00000002" / kTensors;
+  const std::string whole = real_files().read(path);
+  std::string half = whole;
+  for (std::size_t at = 0; at < kBytes; ++at)
+    if (at / kPart % 4 >= 2) half[at] = 0;
+  real_files().replace(path, half);
+  const std::string problem = checkpoint_problem(real_files(), temp / "step_00000002");
+  EXPECT_TRUE(says(problem, {path.string(), "4 of its 10 parts", "rank 2 on node1", "rank 3 on node1"}));
+  EXPECT_FALSE(says(problem, "node0"));
+  real_files().replace(path, whole.substr(0, 7 * kPart));
+  const std::string cut = checkpoint_problem(real_files(), temp / "step_00000002");
+  EXPECT_TRUE(says(cut, {"truncated", "rank 3 on node1, rank 0 on node0, rank 1 on node0"}));
+}
+
 TEST(SharedCheckpoint, AManifestMustCoverTheFile) {
   TempFolder temp;
   write(2, temp.path(), 2, "a");

@@ -242,7 +242,7 @@ TEST_F(SharedStreams, EveryElementArrivesAndEveryStretchIsHeldOnce) {
       std::vector<std::string> problems = stream_all(other);
       std::erase(problems, "");
       ASSERT_EQ(problems.size(), 1u) << "one rank holds it";
-      EXPECT_TRUE(says(problems[0], {changed_in_words(other, wrong)}));
+      EXPECT_TRUE(says(problems[0], {changed_in_words(other, {wrong})}));
     }
   }
   stream_all({});

@@ -40,6 +40,8 @@ class RanksHere {
     One(RanksHere& all, int rank) : all_(all), rank_(rank) {}
     int rank() const override { return rank_; }
     int ranks() const override { return static_cast<int>(all_.said_.size()); }
+    // Two of them a machine, as where several machines write a checkpoint.
+    std::string host() const override { return "node" + std::to_string(rank_ / 2); }
     std::vector<std::string> gather(const std::string& mine) override {
       const std::vector<std::string> all = all_.exchange(rank_, mine);
       return rank_ == 0 ? all : std::vector<std::string>{};
