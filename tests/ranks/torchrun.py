@@ -62,13 +62,12 @@ def on_two_machines(torchrun, program, folder, straight):
         agents = []
         for i in (0, 1):
             command = [torchrun, "--nnodes", "1:2", "--nproc-per-node", "1", "--max-restarts", "5", "--rdzv-backend",
-                       "c10d", "--rdzv-endpoint", "node1:29400", "--rdzv-id", "redline-test", "--rdzv-conf",
-                       "last_call_timeout=10", "--local-addr",
+                       "c10d", "--rdzv-endpoint", "node1:29400", "--rdzv-id", "redline-test", "--local-addr",
                        machines.address(i), "--no-python", program, *WORDS, "--out", out]
             agents.append(machines.start(i, command, logs[i]))
-            wait_for("torchrun listens", lambda: machines.listeners(0), 60)
 
         def two_train(sessions):  # which may begin on one of them, where the other comes late
+            expect(agents[0].poll() is None, "torchrun ended too early:\n" + told(*logs))
             last = (starts(out) or [{"ranks": 0, "first_step": 0}])[-1]
             return len(starts(out)) >= sessions and last["ranks"] == 2 and max(
                 losses(out), default=0) > last["first_step"] + 120
