@@ -428,29 +428,6 @@ void measure_all(std::vector<Trial>& rows, const config::Config& asked, device::
   }
 }
 
-// Where no batch fits by itself: the fastest of a few cuts of the step that fit with bytes elsewhere. Nothing is
-// measured.
-std::optional<Trial> cut_that_moves(const config::Config& config, device::Device& device, const Machine& machine) {
-  constexpr std::int64_t kRows[] = {1, 2, 4, 8};
-  std::optional<Trial> best;
-  const Setting own = setting_of(config);
-  const Room room = room_on(config, device, 1);
-  for (const std::int64_t rows : kRows) {
-    if (!chooses(config) || own.rows() % rows != 0 || rows > model::most_rows(config)) continue;
-    const Setting setting{rows, own.rows() / rows, config.train.recompute};
-    const Fit fit = find_fit(with_setting(config, setting), machine, room);
-    if (!fit.fits && fit.ways.empty()) continue;
-    Trial row;
-    row.name = in_words(setting);
-    row.setting = setting;
-    row.expected =
-        static_cast<double>(own.rows() * config.train.seq_len) / (fit.fits ? fit.asked.seconds : fit.ways[0].seconds);
-    row.state = TrialState::planned;
-    if (!best || row.expected > best->expected) best = std::move(row);
-  }
-  return best;
-}
-
 }  // namespace
 
 Machine machine_now(device::Device& device) {
@@ -464,9 +441,14 @@ AutoBatch find_batch_size(const config::Config& config, device::Device& device, 
   const Machine machine = machine_now(device);
   const Choice choice = choose_or_relax(config, machine);
   if (choice.best.empty() || choice.asked_for)
-    if (const std::optional<Trial> moved = cut_that_moves(config, device, machine))
-      return {
-          .config = with_setting(config, moved->setting), .tried = {*moved}, .rows_before = setting_of(config).rows()};
+    if (const std::optional<MovedCut> moved = cut_that_moves(config, machine, room_on(config, device, 1))) {
+      Trial row;
+      row.name = in_words(moved->setting);
+      row.setting = moved->setting;
+      row.expected = static_cast<double>(setting_of(config).rows() * config.train.seq_len) / moved->fit.seconds();
+      row.state = TrialState::planned;
+      return {.config = with_setting(config, row.setting), .tried = {row}, .rows_before = setting_of(config).rows()};
+    }
   if (choice.best.empty()) fail_user("train.batch_size = \"auto\": {}", why(choice, machine));
   if (choice.asked_for)  // which is the user's to decide
     fail_user(

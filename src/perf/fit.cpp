@@ -11,7 +11,6 @@
 #include "base/words.h"
 #include "config/load.h"
 #include "model/lowering.h"
-#include "perf/plan.h"
 #include "perf/walk.h"
 #include "train/memory_advice.h"
 
@@ -33,7 +32,8 @@ class Solver {
     fit.fits = room_.holds(fit.asked.device, fit.asked.host);
     if (fit.fits) return fit;
     const std::vector<config::Placement> all = sets();
-    if (way(all.back()).persistent > room_.device) return fit;  // nothing else could help
+    if (room_.together > 0 && fit.asked.persistent > room_.together) return fit;  // wherever it lies
+    if (way(all.back()).persistent > room_.device) return fit;                    // nothing else could help
     for (const config::Placement& on_host : all) {
       const FitWay least = on_host.on_host() ? way(on_host) : fit.asked;  // whatever is computed again takes longer
       if (second_best(fit) <= least.seconds) continue;
@@ -70,7 +70,8 @@ class Solver {
 
   bool moves() const { return config_.memory.fit == "auto"; }
   // What may lie in the host's memory, from nothing to all of it. Products read working copies where there are any,
-  // else the masters themselves, which stay then.
+  // else the masters themselves. Gradients and what products read move once a micro-batch or twice, and all else once a
+  // step: they go last.
   std::vector<config::Placement> sets() const {
     const model::LoweringOptions o = model::lowering_options(config_, machine_.kind);
     std::vector<config::Placement> all;
@@ -81,6 +82,13 @@ class Solver {
           if (!moves() && (masters || moments || averages)) continue;
           all.push_back({.moments = moments, .masters = masters, .averages = averages});
         }
+    if (!moves() || !model::streams_layers(sharing_)) return all;
+    const config::Placement state = all.back();
+    for (const auto& [gradients, weights] : {std::pair{true, false}, {false, true}, {true, true}}) {
+      all.push_back(state);
+      all.back().gradients = gradients;
+      all.back().weights = weights;
+    }
     return all;
   }
 
@@ -106,21 +114,6 @@ class Solver {
   Room room_;
   dist::Sharing sharing_;
 };
-
-std::string in_words(const config::Placement& p, const config::Config& config) {
-  config::Config c = config;
-  c.memory.placement = p;
-  std::vector<std::string_view> state;
-  if (p.masters) state.push_back("masters");
-  if (p.moments) state.push_back("moments");
-  if (p.averages) state.push_back("averages");
-  std::vector<std::string> words;
-  if (!state.empty()) words.push_back(fmt::format("{} lie in the host's memory", fmt::join(state, " and ")));
-  if (!p.recompute.empty())
-    words.push_back(fmt::format("{} computed again{}", train::what_is_recomputed(c),
-                                p.residuals ? ", with what is kept for that in the host's memory" : ""));
-  return fmt::format("{}", fmt::join(words, ", "));
-}
 
 }  // namespace
 
@@ -153,6 +146,41 @@ Fit find_fit(const config::Config& config, const Machine& machine, std::int64_t 
   return find_fit(config, machine, room);
 }
 
+std::optional<MovedCut> cut_that_moves(const config::Config& config, const Machine& machine, const Room& room) {
+  constexpr std::int64_t kRows[] = {1, 2, 4, 8, 16};
+  std::optional<MovedCut> best;
+  const Setting own = setting_of(config);
+  for (const std::int64_t rows : kRows) {
+    if (!chooses(config) || own.rows() % rows != 0 || rows > model::most_rows(config)) continue;
+    const Setting setting{rows, own.rows() / rows, config.train.recompute};
+    Fit fit = find_fit(with_setting(config, setting), machine, room);
+    if (fit.found() && (!best || fit.seconds() < best->fit.seconds())) best = {setting, std::move(fit)};
+  }
+  return best;
+}
+
+std::string in_words(const config::Placement& p, const config::Config& config) {
+  config::Config c = config;
+  c.memory.placement = p;
+  std::vector<std::string_view> state;
+  if (p.masters) state.push_back("masters");
+  if (p.moments) state.push_back("moments");
+  if (p.averages) state.push_back("averages");
+  if (p.gradients) state.push_back("gradients");
+  if (p.weights) state.push_back("weights");
+  std::vector<std::string> words;
+  if (!state.empty()) {
+    const std::string_view last = state.back();
+    state.pop_back();
+    words.push_back(
+        fmt::format("{}{}{} lie in the host's memory", fmt::join(state, ", "), state.empty() ? "" : " and ", last));
+  }
+  if (!p.recompute.empty())
+    words.push_back(fmt::format("{} computed again{}", train::what_is_recomputed(c),
+                                p.residuals ? ", with what is kept for that in the host's memory" : ""));
+  return fmt::format("{}", fmt::join(words, ", "));
+}
+
 std::string in_words(const Fit& fit, const config::Config& config) {
   using train::memory_in_words;
   if (fit.fits) return fmt::format("{}: nothing has to move", memory_in_words(fit.asked.device));
@@ -175,8 +203,7 @@ std::vector<std::string> gains_of_types(const Fit& fit, const config::Config& co
   for (const config::Config& coarser : train::relaxations(config)) {
     if (coarser.train.seq_len != config.train.seq_len) continue;
     const Fit other = find_fit(coarser, machine, fit.room);
-    const auto seconds = [](const Fit& f) { return f.fits ? f.asked.seconds : f.ways.empty() ? 0 : f.ways[0].seconds; };
-    const double before = seconds(fit), after = seconds(other);
+    const double before = fit.found() ? fit.seconds() : 0, after = other.found() ? other.seconds() : 0;
     const std::int64_t less = fit.asked.device - other.asked.device;
     if (after == 0) continue;
     gains.push_back(fmt::format("optim.moments={}: {} less, {}", coarser.optim.moments, train::memory_in_words(less),
@@ -191,8 +218,16 @@ std::string place_to_fit(config::Config& config, device::Device& device, const d
   config.memory.placement = {};
   if (!chooses(config)) return "";
   const Room room = room_on(config, device, ranks_here);
-  if (room.holds(train::memory_needed(config, device.kind(), sharing), 0)) return "";
-  const Fit fit = find_fit(config, machine_of(device), room, sharing);
+  model::LoweringOptions options = model::lowering_options(config, device.kind());
+  options.sharing = sharing;
+  const model::LoweredModel asked = model::lower(config.model, options);
+  if (room.holds(asked.set.memory.device.total, 0)) return "";
+  // What moves leaves room to tune products, as a plan does; without one, the fastest way does without it, too.
+  const Machine machine = machine_of(device);
+  Room beside = room;
+  beside.device = std::min(room.device, device.available_bytes() - model::tuning_bytes(asked, config, device.kind()));
+  Fit fit = find_fit(config, machine, beside, sharing);
+  if (!fit.found() && beside.device < room.device) fit = find_fit(config, machine, room, sharing);
   if (fit.fits || fit.ways.empty()) return "";
   config.memory.placement = fit.ways[0].placement;
   return fmt::format("{}: {}", config.memory.fit == "auto" ? "memory.fit = auto" : "train.recompute = auto",

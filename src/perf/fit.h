@@ -11,6 +11,7 @@
 #include "config/config.h"
 #include "device/device.h"
 #include "dist/sharing.h"
+#include "perf/plan.h"
 #include "perf/roofline.h"
 
 namespace redline::perf {
@@ -40,6 +41,8 @@ struct Fit {
   FitWay asked;                   // as the configuration says; it fits where nothing was chosen
   bool fits = false;              // as asked
   std::vector<FitWay> ways = {};  // that fit otherwise, the fastest first; the second is another kind of way
+  bool found() const { return fits || !ways.empty(); }
+  double seconds() const { return fits || ways.empty() ? asked.seconds : ways[0].seconds; }  // of a step
 };
 // Whether a configuration leaves the choice: memory.fit, or what is computed again alone.
 bool chooses(const config::Config& config);
@@ -48,6 +51,16 @@ Fit find_fit(const config::Config& config, const Machine& machine, const Room& r
 // On a machine that is planned for, beside what tuning takes at the start of a run.
 Fit find_fit(const config::Config& config, const Machine& machine, std::int64_t tuning);
 
+// The fastest of a few other cuts of the step into micro-batches that fit, with bytes elsewhere: for a step that fits
+// in no other way. Nothing is measured.
+struct MovedCut {
+  Setting setting;
+  Fit fit;
+};
+std::optional<MovedCut> cut_that_moves(const config::Config& config, const Machine& machine, const Room& room);
+
+// "moments lie in the host's memory, the first 3 layers are computed again": what a placement moves; empty: nothing.
+std::string in_words(const config::Placement& placement, const config::Config& config);
 // "moments lie in the host's memory (1.20 GiB), ...": what a placement moves, how large it is, and its cost.
 std::string in_words(const Fit& fit, const config::Config& config);
 

@@ -163,6 +163,7 @@ Plan make_plan(const config::Config& asked, const Machine& machine, const Spread
                                      config::bytes_of_amount(config.memory.limit) - p.memory.arena);
   const model::SnapshotBytes room{machine.kind == device::Kind::cuda ? left : 0, p.snapshot};
   p.snapshot_on_device = model::snapshot_memories(lowered, room).front() == program::Memory::device;
+  p.snapshot_on_host = p.snapshot_on_device ? model::snapshot_bytes(lowered, program::Memory::device).host : p.snapshot;
   p.fits = p.needs() <= machine.memory && p.memory.arena <= config::bytes_of_amount(config.memory.limit);
   p.largest = largest_of(lowered.set);
   if (const auto& peak = lowered.set.memory.device.peak) p.peak_node = lowered.set.node(*peak).full_name();

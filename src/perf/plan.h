@@ -80,12 +80,13 @@ struct Plan {
   std::int64_t tokens_per_step = 0;
   FlopParts flops;  // a token
   MemoryKinds memory;
-  std::int64_t checkpoint = 0;      // bytes of one on the disk
-  std::int64_t snapshot = 0;        // bytes of the copy of the state that a checkpoint is written from
-  bool snapshot_on_device = false;  // else in the host's memory, not counted here
-  std::int64_t tuning = 0;          // bytes needed briefly at the start, to time products
-  bool fits = false;                // with them
-  std::vector<NamedBytes> largest;  // activations, at the moment when most are alive
+  std::int64_t checkpoint = 0;        // bytes of one on the disk
+  std::int64_t snapshot = 0;          // bytes of the copy of the state that a checkpoint is written from
+  std::int64_t snapshot_on_host = 0;  // of them in the host's memory, not counted here: all, or of what lies there
+  bool snapshot_on_device = false;    // the rest is on the device
+  std::int64_t tuning = 0;            // bytes needed briefly at the start, to time products
+  bool fits = false;                  // with them
+  std::vector<NamedBytes> largest;    // activations, at the moment when most are alive
   std::string peak_node;
   Expected expected;                                              // tokens of all ranks
   RankStep times;                                                 // of which its step is made

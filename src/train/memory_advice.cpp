@@ -75,6 +75,7 @@ class Room {
       if (take(if_fits(with_moments(asked_, moments)), sharing_)) break;
     if (can_share_more()) take(if_fits(shared_more(), all_shared()), all_shared());
     if (!ways.empty()) return fmt::format("{} would fit", fmt::join(ways, " or "));
+    if (const std::string cut = with_all_moved(); !cut.empty()) return cut;
 
     std::vector<config::Config> relaxed = relaxations(asked_);
     relaxed.insert(relaxed.begin(), asked_);
@@ -96,7 +97,7 @@ class Room {
     return memory_needed(config, kind_, sharing);
   }
   std::string in_words(const config::Config& way, const dist::Sharing& sharing) const {
-    return fmt::format("{} ({:.2f} GiB)", changes_in_words(asked_, way), gib(needed(way, sharing)));
+    return fmt::format("{} ({})", changes_in_words(asked_, way), memory_in_words(needed(way, sharing)));
   }
   std::optional<config::Config> if_fits(const config::Config& way, const dist::Sharing& sharing) const {
     if (!is_accepted(way) || needed(way, sharing) > available_) return {};
@@ -129,6 +130,30 @@ class Room {
     return with_rows(config, 1);
   }
 
+  // The step cut into single rows, with all that can lie in the host's memory there; empty where that does not fit.
+  std::string with_all_moved() const {
+    if (asked_.memory.fit != "auto" || asked_.train.batch_size == 1) return "";
+    config::Config way = with_rows(asked_, 1);
+    if (!is_accepted(way)) return "";
+    model::LoweringOptions options = model::lowering_options(way, kind_);
+    options.sharing = sharing_;
+    const bool layers = model::streams_layers(sharing_);
+    options.placement = {.moments = true,
+                         .masters = options.compute != DType::f32,
+                         .averages = options.average,
+                         .gradients = layers,
+                         .weights = layers,
+                         .residuals = true};
+    options.recompute = program::Recompute::block;
+    const program::MemoryPlan memory = model::lower(way.model, options).set.memory;
+    const std::int64_t host = memory.host.beyond_results();
+    const std::int64_t free = std::min(device::available_host_bytes(), config::bytes_of_amount(way.memory.host_limit));
+    if (memory.device.total > available_ || host > (kind_ == device::Kind::cpu ? free - memory.device.total : free))
+      return "";
+    return fmt::format("{} ({}, and {} of the host's memory) would fit", changes_in_words(asked_, way),
+                       memory_in_words(memory.device.total), memory_in_words(host));
+  }
+
   bool can_share_more() const {
     return !sharing_.alone() && sharing_.mode != dist::Mode::fsdp && refusal(asked_, dist::Mode::fsdp).empty();
   }
@@ -152,9 +177,9 @@ class Room {
       if (!least || n < bytes) least = smallest, bytes = n;
     }
     return fmt::format(
-        "even one row of {} with {} needs {:.2f} GiB: {}, or make the model smaller",
-        counted(least->train.seq_len, "token"),
-        fmt::format("optim.moments = \"{}\", train.recompute = \"block\"", least->optim.moments), gib(bytes),
+        "even one row of {} with {} needs {}: {}, or make the model smaller", counted(least->train.seq_len, "token"),
+        fmt::format("optim.moments = \"{}\", train.recompute = \"block\"", least->optim.moments),
+        memory_in_words(bytes),
         sharing_.alone() ? "take a device with more memory, or share the run among several (`redline plan --gpus N` "
                            "tells how many it takes)"
                          : "start more ranks");
@@ -234,8 +259,8 @@ std::string memory_problem(const config::Config& config, std::int64_t needed, co
   const std::int64_t free = device.available_bytes(), available = memory_allowed(config, device);
   if (needed <= available) return "";
   const std::string has = available < free ? fmt::format("memory.limit allows {}", memory_in_words(available))
-                                           : fmt::format("{} has {:.2f} GiB free of {:.2f} GiB", device.name(),
-                                                         gib(free), gib(device.memory_bytes()));
+                                           : fmt::format("{} has {} free of {}", device.name(), memory_in_words(free),
+                                                         memory_in_words(device.memory_bytes()));
   const std::string_view refused =
       config.memory.fit == "none" ? "; memory.fit = \"auto\" looks for what may lie in the host's memory instead" : "";
   return fmt::format("the run needs {} and {}; {}{}; see {}", memory_in_words(needed), has,

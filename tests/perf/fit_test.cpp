@@ -90,7 +90,7 @@ Trained train_two_steps(const config::Config& config) {
 }
 
 TEST(Fit, WhateverFitsTrainsToTheSameBitsInThePlansBytes) {
-  int moved = 0, again = 0;
+  int moved = 0, again = 0, layers_moved = 0;
   for (std::uint64_t key = 0; key < 12; ++key) {
     const config::Config config = random_config(key);
     const Machine machine = machine_with_host();
@@ -99,7 +99,7 @@ TEST(Fit, WhateverFitsTrainsToTheSameBitsInThePlansBytes) {
     EXPECT_TRUE(whole.ways.empty()) << "nothing moves where everything fits";
     const Trained want = train_two_steps(config);
     EXPECT_EQ(want.arena, whole.asked.device);
-    for (const double share : {0.95, 0.55 + 0.035 * static_cast<double>(key)}) {
+    for (const double share : {0.95, 0.55 + 0.035 * static_cast<double>(key), 0.3}) {
       const Room room{static_cast<std::int64_t>(share * static_cast<double>(want.arena)), kRoomy};
       const Fit fit = find_fit(config, machine, room);
       EXPECT_FALSE(fit.fits);
@@ -115,10 +115,12 @@ TEST(Fit, WhateverFitsTrainsToTheSameBitsInThePlansBytes) {
       EXPECT_EQ(got.state, want.state) << key << " " << share << " " << in_words(fit, config);
       moved += placed.memory.placement.on_host();
       again += !placed.memory.placement.recompute.empty();
+      layers_moved += placed.memory.placement.gradients || placed.memory.placement.weights;
     }
   }
   EXPECT_GT(moved, 3) << "limits that are met without the host show nothing";
   EXPECT_GT(again, 1);
+  EXPECT_GT(layers_moved, 3);
 }
 
 TEST(Fit, TheHostsMemoryBoundsWhatMoves) {

@@ -13,7 +13,9 @@ namespace {
 
 using testing::says;
 
+// Where nothing may move to the host's memory, unless a test says otherwise.
 config::Config config_with(std::vector<std::string> overrides) {
+  overrides.insert(overrides.begin(), "memory.fit=none");
   return config::load({.file = "", .preset = "gqa-180m", .overrides = std::move(overrides)});
 }
 
@@ -121,6 +123,36 @@ TEST(MemoryAdvice, OnRanksItIsOfTheirShares) {
   const std::string none = what_would_fit(c, device::Kind::cpu, 1 << 20, fsdp);
   EXPECT_TRUE(says(none, {"more ranks"}));
   EXPECT_EQ(none.find("--gpus"), none.npos) << none;
+}
+
+// A cut of the step that fits with bytes in the host's memory comes before coarser moments and shorter rows.
+TEST(MemoryAdvice, NamesTheCutThatFitsWithBytesMoved) {
+  const std::vector<std::string> asked = {"model.layers=4", "optim.name=adamw", "optim.moments=8bit",
+                                          "train.batch_size=4", "train.accumulate=2"};
+  std::vector<std::string> least = asked;
+  least.insert(least.end(), {"train.batch_size=1", "train.accumulate=8", "train.recompute=block"});
+  const std::int64_t available = memory_needed(config_with(least), device::Kind::cpu) * 3 / 4;
+  std::vector<std::string> moves = asked;
+  moves.emplace_back("memory.fit=auto");
+  const std::string advice = what_would_fit(config_with(moves), device::Kind::cpu, available);
+  EXPECT_TRUE(says(advice, {"train.batch_size = 1, train.accumulate = 8 (", "of the host's memory) would fit"}))
+      << advice;
+  const std::string still = what_would_fit(config_with(asked), device::Kind::cpu, available);
+  EXPECT_EQ(still.find("of the host's memory"), still.npos) << still;
+  moves.emplace_back("memory.host_limit=1MiB");
+  const std::string bounded = what_would_fit(config_with(moves), device::Kind::cpu, available);
+  EXPECT_EQ(bounded.find("of the host's memory"), bounded.npos) << bounded;
+}
+
+TEST(MemoryAdvice, SmallAmountsAreToldInMebibytes) {
+  EXPECT_EQ(memory_in_words(6'000'000), "5.72 MiB");
+  EXPECT_EQ(memory_in_words(std::int64_t{24} << 30), "24.00 GiB");
+  const config::Config c =
+      config_with({"model.layers=1", "model.hidden=32", "model.heads=2", "model.kv_heads=1", "model.head_dim=16",
+                   "model.ffn=48", "model.vocab=64", "train.batch_size=4", "train.seq_len=64"});
+  const std::string advice = what_would_fit(c, device::Kind::cpu, memory_needed(c, device::Kind::cpu) - 1);
+  EXPECT_EQ(advice.find("(0.0"), advice.npos) << advice;
+  EXPECT_TRUE(says(advice, {"MiB)"})) << advice;
 }
 
 TEST(MemoryAdvice, SaysWhenNothingWouldHelp) {
