@@ -1,4 +1,6 @@
 // redline tokenize, which uses a tokenizer, and redline tokenizer, which makes one.
+#include "cli/tokenizer.h"
+
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,14 +13,12 @@
 #include "base/files.h"
 #include "base/thread_pool.h"
 #include "base/words.h"
-#include "cli/arguments.h"
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "cli/signals.h"
 #include "config/load.h"
 #include "data/input/text_input.h"
 #include "data/tokenizer/convert_files.h"
-#include "data/tokenizer/train_bpe.h"
 #include "data/utf8.h"
 #include "io/json.h"
 #include "report/figures.h"
@@ -66,11 +66,6 @@ class Progress {
   report::LiveLine line_{stderr};
 };
 
-struct CountedText {
-  std::int64_t bytes = 0, skipped = 0;
-  std::string first_skipped;
-};
-
 // The documents to train on. A malformed one is passed over and counted, or ends the command.
 class Documents {
  public:
@@ -116,14 +111,21 @@ class Documents {
   std::mutex mutex_;
 };
 
-// The texts of all inputs, to `counter`.
-CountedText count_pieces(Documents& documents, ThreadPool& pool, data::PieceCounter& counter) {
+}  // namespace
+
+CountedText count_text(const DocumentWords& words, const data::TrainFamily& family,
+                       const std::vector<std::string>& specials, std::int64_t most_bytes) {
   // Many small files are counted together: a call is split over the cores by its texts.
   constexpr std::int64_t kBatchBytes = 32 << 20, kBlockBytes = 16 << 20, kBlockDocuments = 1 << 16;
+  constexpr std::size_t kSampleBytes = 1 << 20;
+  Documents documents(words);
+  ThreadPool pool;
+  data::PieceCounter counter(family, specials, pool);
   Progress progress("reading");
   data::TextBlock block;
   std::vector<std::string> texts;
-  for (bool more = true; more;) {
+  CountedText& counted = documents.counted;
+  for (bool more = true; more && counted.bytes < most_bytes;) {
     texts.clear();
     std::int64_t gathered = 0;
     while (gathered < kBatchBytes && (more = documents.next(block, kBlockBytes, kBlockDocuments))) {
@@ -135,12 +137,28 @@ CountedText count_pieces(Documents& documents, ThreadPool& pool, data::PieceCoun
       });
       gathered += static_cast<std::int64_t>(block.bytes.size());
     }
-    for (const std::string& text : texts) documents.counted.bytes += static_cast<std::int64_t>(text.size());
+    for (const std::string& text : texts) {
+      counted.bytes += static_cast<std::int64_t>(text.size());
+      if (counted.sample.size() < kSampleBytes) counted.sample += text.substr(0, kSampleBytes);
+    }
     counter.add({texts.begin(), texts.end()});
     progress.show(documents.share_read());
+    if (more) counted.share = documents.share_read();
   }
-  return documents.counted;
+  if (counted.bytes < most_bytes) counted.share = 1;
+  counted.pieces = counter.take();
+  return std::move(counted);
 }
+
+data::TrainedBpe merge_pieces(const std::vector<data::CountedPiece>& pieces, std::int64_t vocabulary) {
+  Progress progress("merging");
+  const double wanted = static_cast<double>(vocabulary);
+  return data::train_bpe(pieces, vocabulary, [&](std::int64_t tokens) {
+    progress.show(static_cast<double>(tokens - 256) / (wanted - 256));
+  });
+}
+
+namespace {
 
 data::TrainFamily family_of(const std::string& name) {
   std::vector<std::string> names;
@@ -195,27 +213,18 @@ int train_tokenizer(const Words& words) {
               counted(special_count, "special token"), 256 + special_count);
   const data::TrainFamily family = family_of(pattern);
   const Path out_path(out);
-  Documents documents(input);
+  { const Documents look(input); }  // says what is wrong with a file before a folder is made
   real_files().create_folders(parent_of(out_path));
   check_output_file("--out", out, input.inputs);
 
   StopAtOnce stopping("stopped; no tokenizer was written");
   const double start = steady_seconds();
-  ThreadPool pool;
-  data::PieceCounter counter(family, specials, pool);
-  const CountedText text = count_pieces(documents, pool, counter);
+  const CountedText text = count_text(input, family, specials);
   if (text.bytes == 0)
     fail_user("redline tokenizer train: the input holds no text{}",
               text.skipped > 0 ? fmt::format(": all of it was passed over; the first: {}", text.first_skipped) : "");
   const double read = steady_seconds();
-  data::TrainedBpe bpe;
-  {
-    Progress progress("merging");
-    const double wanted = static_cast<double>(vocabulary - special_count);
-    bpe = data::train_bpe(counter.take(), vocabulary - special_count, [&](std::int64_t tokens) {
-      progress.show(static_cast<double>(tokens - 256) / (wanted - 256));
-    });
-  }
+  const data::TrainedBpe bpe = merge_pieces(text.pieces, vocabulary - special_count);
   stopping.hold();
   real_files().replace(out_path, data::tokenizer_json_of(bpe, family, specials));
   const auto made = static_cast<std::int64_t>(bpe.tokens.size()) + special_count;

@@ -4,6 +4,7 @@
 #include <csignal>
 #include <ctime>
 #include <filesystem>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "base/words.h"
 #include "cli/commands.h"
 #include "cli/config.h"
+#include "cli/first_run.h"
 #include "cli/measuring.h"
 #include "cli/output.h"
 #include "cli/ranks.h"
@@ -57,6 +59,7 @@ struct Choice {
   Path folder;
   bool own_config = false;              // the run's config.toml, and what the command line changes of it
   std::vector<std::string> notes = {};  // on what was filled in
+  bool first_run = false;               // on a folder of text
 };
 
 // A run that is older than a default goes on as it began, whatever file or preset it is continued with, and what it
@@ -83,12 +86,39 @@ struct TrainRequest {
   bool resume = false, allow_change = false, dry_run = false, json = false;
 };
 
+// The configuration of a run on a folder of text, where that is what the word before the keys names.
+std::optional<Choice> choose_for_text(FileSystem& files, config::Sources sources, const TrainRequest& asked) {
+  const std::string word = std::exchange(sources.file, "");
+  std::error_code error;
+  if (word.empty() || !std::filesystem::is_directory(word, error)) return {};
+  if (asked.resume)
+    fail_user("--resume goes on with the run in {}, which has its text in its own configuration: leave {} out",
+              asked.out.empty() ? "--out DIR" : asked.out, word);
+  if (sources.preset.empty()) sources.preset = "none";
+  const std::optional<TextFolder> text = find_text(files, word, asked_for(sources));
+  Choice choice{{}, asked.out.empty() ? new_folder(files, name_of(*text)) : Path(asked.out)};
+  if (train::holds_run(files, choice.folder))
+    fail_user("{} already holds a run; continue it with --resume, or choose another --out", choice.folder.string());
+  const FirstRun first = choose_first_run(files, *text, sources,
+                                          {.folder = choice.folder, .device = asked.device, .dry_run = asked.dry_run});
+  choice.notes = first.notes;
+  choice.first_run = true;
+  choice.config = config::load(sources, [&](config::Config& config) {
+    first.complete(config);
+    model::complete_model(files)(config);
+    std::ranges::move(train::complete_recipe(config), std::back_inserter(choice.notes));
+  });
+  if (asked.dry_run) config::stand_in_for_data(choice.config);
+  return choice;
+}
+
 Choice choose(FileSystem& files, const ConfigWords& words, const TrainRequest& asked) {
   const std::string& out = asked.out;
   const bool resume = asked.resume;
   config::Sources sources = sources_of(words);
   if (resume && out.empty()) fail_user("--resume needs the run to continue: --out DIR");
   if (files.exists(out) && !std::filesystem::is_directory(out)) fail_user("--out {}: not a folder", out);
+  if (std::optional<Choice> of_text = choose_for_text(files, sources, asked)) return *std::move(of_text);
   const Path run_config = Path(out) / train::kRunConfig;
   // A run that goes on and is given no configuration keeps its own. Where there is none, the built-in one is not
   // what anybody meant: the folder may be misspelt.
@@ -231,9 +261,13 @@ config::Placement placement_of(const io::Json& json) {
 // document, has nothing to keep: its files go, so that the mended command finds the folder as this one did.
 class FolderAsFound final : public train::Observer {
  public:
-  FolderAsFound(FileSystem& files, const Path& folder)
+  // `first_run`: the tokenizer in the folder was made for it by this command.
+  FolderAsFound(FileSystem& files, const Path& folder, bool first_run)
       : files_(files), folder_(folder), there_(files.exists(folder)), held_run_(train::holds_run(files, folder)) {
     if (there_) before_ = files.list(folder);
+    if (!first_run) return;
+    std::erase(before_, "tokenizer");
+    there_ = !before_.empty();
   }
 
   void on(const train::Event& event) override {
@@ -298,6 +332,8 @@ class StopFile final : public train::Observer {
 // Rank 0 chooses; what the others need to know of it goes to them as words.
 Choice choose_together(FileSystem& files, const ConfigWords& words, const TrainRequest& asked, Ranks& ranks) {
   if (ranks.alone()) return choose(files, words, asked);
+  if (const std::string word = sources_of(words).file; !word.empty() && std::filesystem::is_directory(word))
+    fail_user("{}: a folder; several ranks train with a configuration: give one, with data.train={}", word, word);
   Choice choice;
   std::string said;
   if (ranks.leads()) {
@@ -362,13 +398,15 @@ int train_as(const TrainRequest& asked, const ConfigWords& words, Ranks& ranks) 
   std::optional<report::Sinks> sinks;
   std::optional<FolderAsFound> as_found;
   StopFile stop_file(files, choice.folder);
+  FirstRunEnd first_end;
   train::TrainOptions options;
   if (ranks.leads()) {
-    if (!asked.dry_run) as_found.emplace(files, choice.folder);
+    if (!asked.dry_run) as_found.emplace(files, choice.folder, choice.first_run);
     sinks.emplace(files, choice.config, choice.folder, fmt::format("redline {}", version()), asked.dry_run,
                   asked.json ? stderr : stdout);
     options.observers = {&sinks->observer()};
     if (as_found) options.observers.insert(options.observers.end(), {&*as_found, &stop_file});
+    if (choice.first_run) options.observers.push_back(&first_end);
     if (as_found) options.took_folder = [&] { as_found->took_folder(); };
     for (const std::string& note : choice.notes) sinks->observer().on(train::Note{note});
   }
@@ -433,10 +471,12 @@ int train_as(const TrainRequest& asked, const ConfigWords& words, Ranks& ranks) 
         log::note("{}", noise);
     if (result.outcome == train::Outcome::dry_run && sinks)
       sinks->observer().on(train::Finished{"dry run: nothing was trained and nothing was written"});
-    if (asked.json && sinks) {
-      sinks.reset();  // its files are whole from here on
-      print_json(result_as_json(files, choice.folder, result));
+    if ((asked.json || choice.first_run) && sinks) sinks.reset();  // its files are whole from here on
+    if (choice.first_run && result.outcome == train::Outcome::finished) {
+      const std::string words_at_end = first_end.write(files, choice.folder, options.config);
+      if (!asked.json) print(words_at_end);
     }
+    if (asked.json && ranks.leads()) print_json(result_as_json(files, choice.folder, result));
     return result.outcome == train::Outcome::stopped ? kStopped : kDone;
   } catch (const UserError& e) {
     at_end.reset();
@@ -454,11 +494,13 @@ int train_as(const TrainRequest& asked, const ConfigWords& words, Ranks& ranks) 
 }  // namespace
 
 int run_train(const Words& words) {
-  Arguments arguments("train", "train a model; with no configuration, the built-in quick one",
-                      "[CONFIG] [key=value ...] [--out DIR] [--resume] [--json]",
-                      {"redline train", "redline train my.toml optim.lr=1e-3 train.max_steps=500 --out runs/a",
-                       "redline train --resume --out runs/a        continue a run that was stopped",
-                       "redline train --preset ping-95m --dry-run  memory and settings, without a step"});
+  Arguments arguments(
+      "train", "train a model; with no configuration, the built-in quick one",
+      "[CONFIG | DIR] [key=value ...] [--out DIR] [--resume] [--json]",
+      {"redline train", "redline train my_texts/ train.max_hours=1   a folder of text; the rest is chosen, and said",
+       "redline train my.toml optim.lr=1e-3 train.max_steps=500 --out runs/a",
+       "redline train --resume --out runs/a        continue a run that was stopped",
+       "redline train --preset ping-95m --dry-run  memory and settings, without a step"});
   ConfigWords config;
   TrainRequest asked;
   config.declare(arguments);

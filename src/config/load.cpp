@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <utility>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -318,6 +319,24 @@ void apply(const std::vector<Setting>& settings, std::string_view file_name, Loa
   }
 }
 
+// The reasons that dump() wrote above keys. They are where their keys come from.
+void take_reasons(std::string_view text, Origins& origins) {
+  std::string section, reason;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (line.starts_with(fmt::format("# {}", kChosen))) {
+      reason = line.substr(2);
+    } else if (line.starts_with('[')) {
+      section = std::string(line.substr(1, line.find(']') - 1)) + ".";
+    } else if (!reason.empty()) {
+      const std::string key = section + std::string(line.substr(0, line.find(' ')));
+      if (find_key(key)) origins.set(key, std::exchange(reason, {}));
+    }
+  }
+}
+
 std::string_view trimmed(std::string_view text) {
   const std::size_t begin = text.find_first_not_of(" \t");
   if (begin == std::string_view::npos) return {};
@@ -404,7 +423,7 @@ std::string read_file(const std::string& file) {
           file, (folder / "config.toml").string(), file);
     if (std::filesystem::exists(folder / "config.json", error))
       fail_user("{}: a folder, not a TOML file; model.init_from={} takes the model in it", file, file);
-    fail_user("{}: a folder, not a TOML file", file);
+    fail_user("{}: a folder, not a TOML file; `redline train {}` trains on the text in it", file, file);
   }
   if (!std::filesystem::is_regular_file(status) && !std::filesystem::is_fifo(status))
     fail_user("{}: not a file that can be read to its end", file);
@@ -427,7 +446,8 @@ std::string read_file(const std::string& file) {
 
 Config load(const Sources& sources, const Complete& complete) {
   std::vector<Setting> settings;
-  if (!sources.file.empty()) settings = read_toml(read_file(sources.file), sources.file);
+  std::string text;
+  if (!sources.file.empty()) settings = read_toml(text = read_file(sources.file), sources.file);
   std::vector<Override> overrides;
   for (const std::string& word : sources.overrides) overrides.push_back(read_override(word));
 
@@ -446,6 +466,7 @@ Config load(const Sources& sources, const Complete& complete) {
     }
   }
   if (preset.empty() && sources.file.empty() && !starts_from_weights(overrides)) preset = "quick";
+  if (preset == "none") preset.clear();
 
   Loading loading;
   if (sources.of_run) {
@@ -457,6 +478,7 @@ Config load(const Sources& sources, const Complete& complete) {
     loading.shipped = false;
   }
   apply(settings, sources.file, loading);
+  if (sources.of_run) take_reasons(text, loading.config.origins);
   for (const Override& o : overrides) loading.set(*o.key, o.value, std::string(kCommandLine));
   loading.config.preset = preset;
   if (complete) complete(loading.config);
@@ -468,6 +490,7 @@ Config parse(std::string_view text, std::string_view file_name, const Complete& 
   Loading loading;
   assign_old_meanings(loading.config);
   apply(read_toml(text, file_name), file_name, loading);
+  take_reasons(text, loading.config.origins);
   if (complete) complete(loading.config);
   resolve(loading.config);
   return loading.config;

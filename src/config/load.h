@@ -13,10 +13,14 @@
 
 namespace redline::config {
 
+// A key whose place (Origins) begins so was chosen by the program. What follows is the reason: the text of a
+// configuration has it above the key, and gives it back.
+inline constexpr std::string_view kChosen = "chosen: ";
+
 struct Sources {
   std::string file;  // a TOML file; empty: none
   // From --preset, else from `preset=` on the command line, else from the file's own `preset = `. Where none is given,
-  // a file starts from the bare defaults, and so does model.init_from; without either it is "quick".
+  // a file starts from the bare defaults, and so do model.init_from and "none"; else it is "quick".
   std::string preset;
   std::vector<std::string> overrides;  // "train.batch_size=64", applied last, in order
   // The file is a run's config.toml: keys that it lacks have their old meaning (Key::before), and the preset that it

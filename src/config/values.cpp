@@ -282,6 +282,10 @@ std::string dump(const Config& config) {
     const auto [in, leaf] = split(key.name);
     if (in != section) out += fmt::format("\n[{}]\n", in);
     section = in;
+    if (std::string place = config.origins.prefix({key.name}); place.starts_with(kChosen)) {
+      place.resize(place.size() - std::string_view(": ").size());
+      out += fmt::format("# {}\n", place);
+    }
     const Value value = read(key, config);
     const bool unset = std::holds_alternative<std::monostate>(value);
     const std::string assignment =

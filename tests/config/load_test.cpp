@@ -490,5 +490,28 @@ TEST(Presets, NoneLeansOnAnother) {
   }
 }
 
+TEST(Presets, NoneIsTheBareDefaults) {
+  const Config config = load({.file = "", .preset = "none", .overrides = {"train.max_steps=5"}});
+  EXPECT_EQ(config.preset, "");
+  EXPECT_TRUE(config.data.train.empty());
+  EXPECT_EQ(config.optim.lr, Config{}.optim.lr);
+}
+
+TEST(Reasons, StandAboveTheirKeysAndComeBack) {
+  Config config = load({.file = "", .preset = "none", .overrides = {"train.max_steps=5"}});
+  config.origins.set("train.seq_len", "chosen: rows of = and # as they are", true);
+  const std::string text = dump(config);
+  EXPECT_TRUE(says(text, "\n# chosen: rows of = and # as they are\nseq_len = 256 "));
+  EXPECT_EQ(dump(parse(text, "config.toml")), text);
+  testing::TempFolder folder;
+  const Path file = folder / "config.toml";
+  real_files().replace(file, text);
+  const auto again = [&](std::vector<std::string> words) {
+    return dump(load({.file = file.string(), .preset = "", .overrides = std::move(words), .of_run = true}));
+  };
+  EXPECT_EQ(again({}), text);
+  EXPECT_EQ(again({"train.seq_len=128"}).find("# chosen"), std::string::npos) << "the user chose it";
+}
+
 }  // namespace
 }  // namespace redline::config

@@ -1,0 +1,523 @@
+// Looks at a folder, reads its text once for a tokenizer, and measures a few models. The rules of thumb: twenty tokens
+// a parameter is what compute-optimal training takes (Hoffmann et al., 2022); text that is read up to four times is
+// about as good as new text, and adds little beyond some sixteen (Muennighoff et al., 2023). Below a few million tokens
+// of text a model needs more parameters than that to write words at all, so the bound by text is looser than both.
+#include "cli/first_run.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cctype>
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/words.h"
+#include "cli/measuring.h"
+#include "cli/signals.h"
+#include "cli/tokenizer.h"
+#include "config/keys.h"
+#include "data/from_config.h"
+#include "data/input/byte_stream.h"
+#include "data/input/text_input.h"
+#include "data/roles.h"
+#include "data/shards/shards.h"
+#include "data/tokenizer/tokenizer.h"
+#include "perf/measure.h"
+#include "perf/peak.h"
+#include "report/figures.h"
+#include "report/live_line.h"
+#include "report/page.h"
+#include "report/run_record.h"
+#include "report/run_summary.h"
+#include "train/run_folder.h"
+
+namespace redline::cli {
+namespace {
+
+constexpr double kTokensAParameter = 20, kParametersAToken = 3;  // by the time; by the text
+constexpr double kMostEpochs = 20, kManyEpochs = 4;
+constexpr double kLeastForTokenizer = 256e3;  // bytes
+constexpr double kSteps = 4000;               // about so many: small steps learn most from little text
+constexpr std::int64_t kLeastStep = 512, kMostStep = 1 << 18;
+constexpr std::int64_t kCpuMicroBatch = 4096, kCardMicroBatch = 1 << 15;  // tokens
+constexpr double kReached = 0.35;                                         // of a device's peak, for the first guess
+
+constexpr auto kModels = std::to_array<FirstModel>({{4, 128, 4, 384, 256},
+                                                    {6, 192, 6, 512, 256},
+                                                    {6, 256, 4, 704, 256},
+                                                    {8, 384, 6, 1024, 512},
+                                                    {12, 512, 8, 1408, 1024},
+                                                    {12, 768, 12, 2048, 1024},
+                                                    {16, 1024, 16, 2816, 1024},
+                                                    {24, 1280, 20, 3456, 1024}});
+
+std::int64_t step_for(double tokens, std::int64_t row) {
+  const double wanted = std::clamp(tokens / kSteps, static_cast<double>(kLeastStep), static_cast<double>(kMostStep));
+  return std::max(row, static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(wanted))));
+}
+
+double two_digits(double x) { return std::stod(fmt::format("{:.1e}", x)); }
+
+std::string millions(double x) { return fmt::format("{:.3g} million", 1e-6 * x); }
+
+}  // namespace
+
+std::int64_t first_vocabulary(double text_bytes) {
+  if (text_bytes < kLeastForTokenizer) return 0;
+  constexpr double kMostBytes[] = {2e6, 16e6, 64e6, 512e6, 4e9};
+  std::int64_t vocabulary = 1024;
+  for (const double most : kMostBytes)
+    if (text_bytes > most) vocabulary *= 2;
+  return vocabulary;
+}
+
+double FirstModel::parameters(std::int64_t vocabulary) const {
+  const std::int64_t layer = 4 * hidden * hidden + 3 * hidden * ffn;
+  return static_cast<double>(layers * layer + vocabulary * hidden);
+}
+
+std::span<const FirstModel> first_models() { return kModels; }
+
+FirstPlan plan_first_run(std::span<const FirstModel> models, const FirstText& text, double seconds, double flops,
+                         const MeasureModel& measure) {
+  const auto parameters = [&](std::size_t i) { return models[i].parameters(text.vocabulary); };
+  const auto suits_text = [&](std::size_t i) { return i == 0 || parameters(i) <= kParametersAToken * text.tokens; };
+  const auto suits_time = [&](std::size_t i, double rate) {
+    return kTokensAParameter * parameters(i) <= rate * seconds;
+  };
+  std::vector<double> rates(models.size(), -1);
+  const auto rate_of = [&](std::size_t i) {
+    const double tokens = std::min(kTokensAParameter * parameters(i), kMostEpochs * text.tokens);
+    if (rates[i] < 0) rates[i] = measure(models[i], step_for(tokens, models[i].seq_len));
+    return rates[i];
+  };
+
+  std::size_t at = 0;  // by the peak
+  while (at + 1 < models.size() && suits_text(at + 1) &&
+         suits_time(at + 1, kReached * flops / (6 * parameters(at + 1))))
+    ++at;
+  while (at > 0 && !suits_time(at, rate_of(at))) --at;
+  while (at + 1 < models.size() && suits_text(at + 1) && rates[at + 1] < 0 && suits_time(at + 1, rate_of(at + 1))) ++at;
+
+  FirstPlan plan{models[at], rate_of(at)};
+  plan.by_text = at + 1 < models.size() && !suits_text(at + 1);
+  plan.tokens = std::min(plan.tokens_per_s * seconds, kMostEpochs * text.tokens);
+  plan.epochs = plan.tokens / std::max(text.tokens, 1.0);
+  return plan;
+}
+
+std::vector<FirstSetting> first_settings(const FirstPlan& plan, const FirstText& text, double hours,
+                                         device::Kind device) {
+  const FirstModel& m = plan.model;
+  const double parameters = m.parameters(text.vocabulary), seconds = 3600 * hours;
+  const std::int64_t step = step_for(plan.tokens, m.seq_len);
+  const std::int64_t most = device == device::Kind::cpu ? kCpuMicroBatch : kCardMicroBatch;
+  const std::int64_t rows = std::max<std::int64_t>(1, std::min(step, most) / m.seq_len);
+  const std::int64_t accumulate = std::max<std::int64_t>(1, step / (rows * m.seq_len));
+  const double steps =
+      plan.steps > 0 ? plan.steps : std::max(1.0, plan.tokens / static_cast<double>(rows * m.seq_len * accumulate));
+  const auto part_of_steps = [&](double parts) { return std::max<std::int64_t>(1, std::llround(steps / parts)); };
+  const double rate = two_digits(3e-3 * std::pow(std::max(parameters, 1e6) / 1e6, -0.27));
+  const bool text_ends = plan.tokens_per_s * seconds > kMostEpochs * text.tokens;
+
+  std::vector<FirstSetting> all;
+  const auto set = [&](std::string_view key, config::Value value, std::string reason) {
+    all.push_back({key, std::move(value), std::move(reason)});
+  };
+  const std::string of_model = fmt::format("{} parameters compute, {:.3g} tokens a second here, as measured",
+                                           millions(parameters), plan.tokens_per_s);
+  set("model.layers", m.layers,
+      plan.by_text
+          ? fmt::format("{}; a larger model would learn {} tokens of text by heart", of_model, millions(text.tokens))
+          : fmt::format("{}; a larger model would see fewer than {:.0f} tokens for each of its parameters", of_model,
+                        kTokensAParameter));
+  set("model.hidden", m.hidden, "as model.layers");
+  set("model.heads", m.heads, "as model.layers");
+  set("model.ffn", m.ffn, "as model.layers");
+  set("model.tied", true, "small models have much of their parameters in an embedding, and a second one as the head");
+  if (plan.epochs > kManyEpochs)
+    set("model.dropout", 0.1,
+        fmt::format("the text is read about {:.0f} times, and would be learned by heart", plan.epochs));
+  set("train.seq_len", m.seq_len, "longer rows cost small models more than they learn from them");
+  set("train.batch_size", rows,
+      fmt::format("with train.accumulate some {:.0f} steps: many small ones learn most from "
+                  "little text",
+                  steps));
+  set("train.accumulate", accumulate, "as train.batch_size");
+  if (text_ends)
+    set("train.epochs", kMostEpochs,
+        fmt::format("the time has room for {:.0f} passes over the text, and later ones teach little",
+                    plan.tokens_per_s * seconds / std::max(text.tokens, 1.0)));
+  set("optim.lr", rate, "3e-3 suits a million parameters, and larger models less: by the power -0.27");
+  set("optim.warmup_steps", std::min<std::int64_t>(part_of_steps(50), 500), "a fiftieth of the steps");
+  set("train.eval_every", part_of_steps(20), "about twenty times in the run");
+  constexpr double kForEvaluations = 0.04, kForwardAlone = 3;  // of the time; times as fast as training
+  const double looked_at = std::clamp(kForEvaluations * kForwardAlone * plan.tokens / 20, 1024.0, 65'536.0);
+  set("train.eval_tokens", static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(looked_at))),
+      "evaluations take about a twenty-fifth of the time");
+  set("train.sample_every", 4 * part_of_steps(20), "about five times in the run, and at its end");
+  set("train.sample_tokens", std::int64_t{128}, "some lines of text");
+  set("log.every", part_of_steps(200), "about two hundred lines");
+  if (hours > 0) set("checkpoint.minutes", std::max(1.0, std::round(60 * hours / 5)), "about five times in the run");
+  return all;
+}
+
+namespace {
+
+constexpr const char* kKey = "redline train";  // leads errors about the folder
+constexpr double kUsualHours = 1. / 6;
+
+bool is_run(FileSystem& files, const Path& folder) {
+  return files.exists(folder / "metrics.jsonl") || files.exists(folder / "events.jsonl") ||
+         (files.exists(folder / train::kRunConfig) && files.exists(train::checkpoints_of(folder)));
+}
+
+bool is_model(FileSystem& files, const Path& folder) {
+  const std::vector<std::string> names = files.list(folder);
+  return files.exists(folder / "config.json") &&
+         std::ranges::any_of(names, [](const std::string& name) { return name.ends_with(".safetensors"); });
+}
+
+// A run, a model or shards in a folder that was named: their .json files are no text of anybody's.
+void refuse_others(FileSystem& files, const std::string& given, const std::vector<Path>& all) {
+  std::set<Path> seen;
+  for (const Path& file : all) {
+    const Path folder = file.parent_path();
+    const bool first = seen.insert(folder).second;
+    const std::string name = folder.string();
+    if (first && data::is_prepared_folder(folder))
+      fail_user("{}: {} holds token shards; give them to a configuration: redline train quick data.train={}", given,
+                name, name);
+    if (first && is_run(files, folder))
+      fail_user("{}: {} is a run; `redline train --resume --out {}` goes on with it, and `redline report {}` shows it",
+                given, name, name, name);
+    if (first && is_model(files, folder))
+      fail_user("{}: {} is a model; `redline train DIR model.init_from={}` trains it on a folder of text", given, name,
+                name);
+    if (file.extension() == ".bin" || file.extension() == ".idx")
+      fail_user("{}: {} is a file of tokens; give them to a configuration: redline train quick data.train={}", given,
+                file.string(), given);
+  }
+}
+
+// Why a file is not trained on; empty: it is. The first document is read, where a file is not one long document.
+std::string why_aside(const Path& file, const data::InputFormat& format) {
+  constexpr std::uint64_t kReadWhole = 16 << 20;  // bytes
+  try {
+    data::TextInput input({file.string()}, format, kKey);
+    input.check_files();
+    if (!data::is_json_lines(file) && real_files().size(file) > kReadWhole) return {};
+    data::TextBlock block;
+    std::string text;
+    if (input.next(block, 1, 1)) input.parse(block, 0, text);
+    return {};
+  } catch (const UserError& e) {
+    return e.what();
+  }
+}
+
+double text_bytes(const std::vector<std::string>& paths) {
+  constexpr double kUnpacked = 3.2;  // a packed text grows by about this
+  double bytes = 0;
+  for (const std::string& path : paths)
+    bytes += static_cast<double>(real_files().size(path)) *
+             (data::compression_of(path) == data::Compression::none ? 1 : kUnpacked);
+  return bytes;
+}
+
+std::vector<std::string> without(std::vector<std::string> paths, const std::map<std::string, std::string>& aside) {
+  std::erase_if(paths, [&](const std::string& path) { return aside.contains(path); });
+  return paths;
+}
+
+std::string size_in_words(double bytes) {
+  return bytes < 1e6 ? fmt::format("{:.0f} kB", std::ceil(1e-3 * bytes)) : fmt::format("{:.1f} MB", 1e-6 * bytes);
+}
+
+}  // namespace
+
+config::Config asked_for(const config::Sources& sources) {
+  return config::load(sources, [](config::Config& config) {
+    if (config.train.max_steps == 0) config.train.max_steps = 1;  // for the rules over several keys
+  });
+}
+
+std::optional<TextFolder> find_text(FileSystem& files, const std::string& word, const config::Config& asked) {
+  std::error_code error;
+  if (word.empty() || !std::filesystem::is_directory(word, error)) return {};
+  const std::vector<Path> all = data::expand_paths({word}, kKey);
+  refuse_others(files, word, all);
+  if (asked.origins.written("data.train"))
+    fail_user("{}: data.train names other data; give the folder alone, or data.train with a configuration", word);
+  const data::InputFormat format = data::corpus_options(asked.data).read.input;
+  TextFolder text{word, {}, asked.data.eval, {}, 0, {}};
+  std::optional<data::RoleSplit> roles;
+  if (asked.data.roles == "auto") roles = data::split_by_role(word, kKey);
+  std::vector<std::string> train, held_out;
+  if (roles) {
+    train = roles->train;
+    held_out = roles->held_out;
+  } else {
+    for (const Path& file : all) train.push_back(file.string());
+  }
+  std::map<std::string, std::string> aside;  // with the reason
+  for (const std::vector<std::string>* some : {&train, &held_out})
+    for (const std::string& file : *some)
+      if (std::string why = why_aside(file, format); !why.empty()) aside.emplace(file, std::move(why));
+  text.files = without(train, aside);
+  if (text.files.empty()) {
+    const auto& [file, why] = *aside.begin();
+    fail_user("{}: the folder holds no text that can be trained on; of {} the first: {}", word,
+              counted(aside.size(), "file"), why);
+  }
+  text.train = {word};
+  if (!aside.empty()) {  // files by their names: a folder would mean all of them
+    text.train = text.files;
+    if (text.eval.empty()) text.eval = without(held_out, aside);
+    text.aside = fmt::format("{} left aside, the first: {}", counted(aside.size(), "file"), aside.begin()->second);
+  }
+  text.bytes = text_bytes(text.files);
+  return text;
+}
+
+std::string name_of(const TextFolder& text) {
+  std::error_code error;
+  const Path whole = std::filesystem::canonical(text.folder, error);
+  const std::string name = error ? "" : whole.filename().string();
+  return name.empty() ? "text" : name;
+}
+
+void FirstRun::complete(config::Config& config) const {
+  const auto known = [&](std::initializer_list<std::string_view> keys) {
+    return std::ranges::any_of(keys, [&](std::string_view key) { return config.origins.known(key); });
+  };
+  const auto set = [&](std::string_view key, const config::Value& value, const std::string& reason) {
+    const std::string place = fmt::format("{}{}", config::kChosen, reason);
+    config::assign(*config::find_key(key), value, place, config);
+    config.origins.set(key, place, true);
+  };
+  // A key that is one of several ways to say a thing goes where another of them is said.
+  const bool counted_end = known({"train.max_steps", "train.max_tokens", "train.epochs"});
+  const bool own_model = known({"model.hidden"});
+  const bool warms_up = known({"optim.warmup_steps", "optim.warmup_tokens", "optim.warmup_fraction"});
+  for (const FirstSetting& c : choices) {
+    if (config.origins.known(c.key)) continue;
+    if (counted_end && (c.key == "train.max_hours" || c.key == "train.epochs")) continue;
+    if (c.key == "train.fit_hours" && config.train.max_hours == 0) continue;
+    if (c.key == "optim.warmup_steps" && warms_up) continue;
+    if (c.key == "train.eval_tokens" && known({"train.eval_batches"})) continue;
+    if (c.key == "model.ffn" && own_model) continue;
+    set(c.key, c.value, c.reason);
+  }
+  if (!known({"optim.min_lr"}) && config.model.init_from.empty()) {
+    set("optim.min_lr", 0.1 * config.optim.lr, "a tenth of optim.lr");
+  }
+}
+
+namespace {
+
+class FirstRunMaker {
+ public:
+  FirstRunMaker(FileSystem& files, const TextFolder& text, config::Sources sources, const FirstRunRequest& request)
+      : files_(files), text_(text), sources_(std::move(sources)), request_(request), asked_(asked_for(sources_)) {}
+
+  FirstRun make() {
+    const StopAtOnce stopping("stopped; nothing was trained");
+    notes_ = {fmt::format("{}: {} with {} of text to train on{}", text_.folder, counted(text_.files.size(), "file"),
+                          size_in_words(text_.bytes), text_.aside.empty() ? "" : "; " + text_.aside)};
+    if (!request_.dry_run) set("data.train", text_.train, "the text of the folder that was named");
+    if (!text_.eval.empty() && !request_.dry_run) set("data.eval", text_.eval, "called so by their names");
+    set_end();
+    set_memory();
+    if (!asked_.model.init_from.empty()) {
+      notes_.push_back("the model and its tokenizer are those of model.init_from");
+      set("train.sample_every", std::int64_t{100}, "to see what it learns, and at the end");
+    } else {
+      choose_tokenizer();
+      choose_model();
+    }
+    if (request_.dry_run) set("model.vocab", text_size_.vocabulary, "that of the tokenizer that would be trained");
+    notes_.push_back("every choice stands in the run's config.toml with its reason; key=value changes one");
+    return {std::move(choices_), std::move(notes_)};
+  }
+
+ private:
+  void set(std::string_view key, config::Value value, std::string reason) {
+    choices_.push_back({key, std::move(value), std::move(reason)});
+  }
+
+  void set_end() {
+    hours_ = asked_.train.max_hours > 0 ? asked_.train.max_hours : kUsualHours;
+    set("train.max_hours", kUsualHours, "ten minutes, since nothing says how long; more hours make a larger model");
+    set("train.fit_hours", true, "the steps, and with them the rate's schedule, follow what the hours have room for");
+  }
+
+  // A file is one document unless a separator says otherwise, and the loader bounds documents by its memory.
+  void set_memory() {
+    double largest = 0;  // MiB
+    for (const std::string& file : text_.files)
+      if (!data::is_json_lines(file) && asked_.data.separator.empty())
+        largest = std::max(largest, 0x1p-20 * text_bytes({file}));
+    constexpr double kRoom = 1.25;
+    const auto wanted = static_cast<std::int64_t>(std::ceil(kRoom * largest));
+    const std::string why = fmt::format("a file is one document, and the largest has about {:.0f} MiB", largest);
+    if (16 * wanted > asked_.data.ram_mib) set("data.ram_mib", 16 * wanted, why);
+    if (wanted > asked_.data.max_document_mib) set("data.max_document_mib", wanted, why);
+  }
+
+  void choose_tokenizer() {
+    const bool known = asked_.origins.known("data.tokenizer");
+    DocumentWords words;
+    words.inputs = text_.files;
+    words.text_field = asked_.data.text_field;
+    words.separator = asked_.data.separator;
+    words.max_document_mib = asked_.data.max_document_mib;
+    words.on_error = "skip";  // training says what is wrong with a document, and where
+    const data::TrainFamily family = data::train_families().front();
+    const std::vector<std::string> specials = {"<|endoftext|>"};
+    constexpr std::int64_t kEnough = 64 << 20;  // bytes of text for a tokenizer
+    const CountedText counted_text = count_text(words, family, specials, kEnough);
+    if (counted_text.bytes == 0)
+      fail_user("{}: the files hold no text{}", text_.folder,
+                counted_text.skipped > 0 ? fmt::format("; the first: {}", counted_text.first_skipped) : "");
+    const double bytes = static_cast<double>(counted_text.bytes) / std::max(counted_text.share, 1e-9);
+    std::int64_t vocabulary = first_vocabulary(bytes);
+    std::shared_ptr<const data::Tokenizer> tokenizer;
+    if (known) {
+      tokenizer = data::open_tokenizer(asked_.data.tokenizer, "data.tokenizer");
+    } else if (vocabulary == 0) {
+      tokenizer = data::open_tokenizer("bytes", "data.tokenizer");
+      const std::string why =
+          fmt::format("{} of text are too little to learn longer tokens from", size_in_words(bytes));
+      set("data.tokenizer", std::string("bytes"), why);
+      notes_.push_back("the text is read as bytes: " + why);
+    } else {
+      const auto special = static_cast<std::int64_t>(specials.size());
+      const data::TrainedBpe bpe = merge_pieces(counted_text.pieces, vocabulary - special);
+      const std::string json = data::tokenizer_json_of(bpe, family, specials);
+      const Path folder = request_.folder / "tokenizer", file = folder / "tokenizer.json";
+      if (!request_.dry_run) {
+        files_.create_folders(folder);
+        files_.replace(file, json);
+        set("data.tokenizer", file.string(),
+            fmt::format("{} tokens, trained on {} of the text: so many suit {} of it", vocabulary,
+                        size_in_words(static_cast<double>(counted_text.bytes)), size_in_words(bytes)));
+      }
+      tokenizer = data::bpe_tokenizer(json, "tokenizer.json");
+    }
+    const auto tokens = static_cast<double>(tokenizer->encode(counted_text.sample).size());
+    const double a_byte = tokens / static_cast<double>(std::max<std::size_t>(counted_text.sample.size(), 1));
+    text_size_ = {bytes * a_byte, tokenizer->vocabulary()};
+    if (vocabulary > 0 || known)
+      notes_.push_back(fmt::format("{}: {}, {:.2f} of them a byte, about {} in all",
+                                   known ? asked_.data.tokenizer : "a tokenizer was trained on the text",
+                                   counted(tokenizer->vocabulary(), "token"), a_byte,
+                                   report::count(text_size_.tokens, "token")));
+  }
+
+  void choose_model() {
+    const auto device = device::open_device(request_.device);
+    report::LiveLine line(stderr);
+    const auto load = with_keys(sources_);
+    std::string problem;
+    const MeasureModel measure = [&](const FirstModel& m, std::int64_t step) {
+      line.show(fmt::format("measuring a model of {} layers of {}", m.layers, m.hidden));
+      FirstPlan plan{m, 1, static_cast<double>(step)};
+      perf::KeyValues keys = {fmt::format("model.vocab={}", text_size_.vocabulary), "train.max_steps=1000"};
+      for (const FirstSetting& s : first_settings(plan, text_size_, 0, device->kind()))
+        if (!asked_.origins.known(s.key) && (s.key.starts_with("model.") || s.key == "train.seq_len"))
+          keys.push_back(fmt::format("{}={}", s.key, config::literal(s.value)));
+      const std::int64_t most = device->kind() == device::Kind::cpu ? kCpuMicroBatch : kCardMicroBatch;
+      if (!asked_.origins.known("train.batch_size"))
+        keys.push_back(fmt::format("train.batch_size={}", std::max<std::int64_t>(1, std::min(step, most) / m.seq_len)));
+      constexpr double kSeconds = 1;
+      const perf::Measured found = perf::measure(load(keys), *device, {.seconds = kSeconds});
+      if (!found.done()) problem = found.problem;
+      return found.done() ? found.tokens_per_s : 0;
+    };
+    const bool own = asked_.origins.known("model.hidden") || asked_.origins.known("model.layers");
+    const config::Model& m = asked_.model;
+    const double seconds = 3600 * hours_;
+    const std::vector<FirstModel> models =
+        own ? std::vector<FirstModel>{{m.layers, m.hidden, m.heads, m.ffn, asked_.train.seq_len}}
+            : std::vector<FirstModel>(first_models().begin(), first_models().end());
+    FirstPlan plan = plan_first_run(models, text_size_, seconds, perf::find_peak(*device).flops, measure);
+    line.clear();
+    if (plan.tokens_per_s == 0)
+      fail_user("{}: {} cannot run here: {}", text_.folder, own ? "the model" : "even a small model", problem);
+    if (asked_.origins.known("train.max_steps")) plan.steps = static_cast<double>(asked_.train.max_steps);
+    for (FirstSetting& s : first_settings(plan, text_size_, hours_, device->kind()))
+      if (!own || !s.key.starts_with("model.")) set(s.key, std::move(s.value), std::move(s.reason));
+    notes_.push_back(fmt::format("{}, {} of {}: {} measured here, so that {} have room for {}, {:.3g} times the text{}",
+                                 own ? "the model that was asked for" : "a model", counted(plan.model.layers, "layer"),
+                                 plan.model.hidden, report::token_rate(plan.tokens_per_s), report::duration(seconds),
+                                 report::count(plan.tokens_per_s * seconds, "token"),
+                                 plan.tokens_per_s * seconds / std::max(text_size_.tokens, 1.0),
+                                 plan.by_text ? "; the text is too little for a larger one" : ""));
+  }
+
+  FileSystem& files_;
+  const TextFolder& text_;
+  config::Sources sources_;
+  const FirstRunRequest& request_;
+  config::Config asked_;
+  FirstText text_size_;
+  double hours_ = kUsualHours;  // for which the model is chosen, whatever ends the run
+  std::vector<FirstSetting> choices_;
+  std::vector<std::string> notes_;
+};
+
+}  // namespace
+
+FirstRun choose_first_run(FileSystem& files, const TextFolder& text, config::Sources sources,
+                          const FirstRunRequest& request) {
+  return FirstRunMaker(files, text, std::move(sources), request).make();
+}
+
+void FirstRunEnd::on(const train::Event& event) {
+  hear(event, [&](const train::Sampled& e) {
+    if (!e.texts.empty()) sample_ = e.texts.front();
+  });
+}
+
+std::string FirstRunEnd::write(FileSystem& files, const Path& folder, const config::Config& config) const {
+  const report::RunRecord run = report::read_run(files, folder);
+  const report::RunSummary summary = report::summarise(run, {});
+  const Path page = folder / "report.html";
+  files.replace(page, report::run_page({run}, {summary}, {}));
+  std::string words, begin = "The";
+  if (sample_) {
+    words +=
+        fmt::format("\nThe last sample; the model wrote what follows the |:\n{}|{}\n", sample_->prompt, sample_->text);
+    // A few words of the prompt, without what a shell would read otherwise.
+    std::string start;
+    for (const char c : std::string_view(sample_->prompt).substr(0, 60)) {
+      const bool letter = std::isalnum(static_cast<unsigned char>(c)) != 0;
+      if (letter || (c == ' ' && !start.empty())) start += c;
+      if (!letter && c != ' ' && !start.empty()) break;
+    }
+    while (start.ends_with(' ')) start.pop_back();
+    if (!start.empty()) begin = start;
+  }
+  const config::Train& t = config.train;
+  std::vector<std::string> longer;  // twice as long
+  if (t.max_hours > 0) longer.push_back(fmt::format("train.max_hours={:.3g}", 2 * t.max_hours));
+  if (t.epochs > 0) longer.push_back(fmt::format("train.epochs={:g}", 2 * t.epochs));
+  if (t.max_tokens > 0) longer.push_back(fmt::format("train.max_tokens={}", 2 * t.max_tokens));
+  if (t.max_steps > 0) longer.push_back(fmt::format("train.max_steps={}", 2 * t.max_steps));
+  const std::string name = folder.string();
+  return words + fmt::format(
+                     "\nreport: {}\n\nTo go on:\n"
+                     "  redline sample {} --prompt \"{}\"\n"
+                     "  redline train --resume --out {} {}\n"
+                     "  redline export {} --out {}-model\n",
+                     page.string(), name, begin, name, fmt::join(longer, " "), name, name);
+}
+
+}  // namespace redline::cli
