@@ -199,9 +199,12 @@ class Recovery {
   std::string take_stock(const ProcessesEnd& end, const Slate& at_fault) {
     const std::int64_t saved = newest_step();
     const std::optional<std::size_t> rank = rank_at_fault(end, at_fault.text());
-    const std::string fault = rank && fmt::format("rank {}", *rank) != end.who
-                                  ? fmt::format("rank {} brought about {} of {}", *rank, end.how, end.who)
-                                  : fmt::format("{} ended by {}", end.who, end.how);
+    const std::string name = rank ? fmt::format("rank {}", *rank) : end.who;
+    std::string fault = fmt::format("{} ended by {}", end.who, end.how);
+    if (std::ranges::find(end.killed, name) != end.killed.end())
+      fault = fmt::format("{} hung and was killed", name);
+    else if (name != end.who)
+      fault = fmt::format("{} failed", name);
     std::vector<Seat> out = lost_cards(seats_);
     if (rank && out.empty()) {
       const Seat& seat = seats_[*rank];

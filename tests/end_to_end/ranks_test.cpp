@@ -122,10 +122,8 @@ TEST_F(RankProcesses, ARankThatFailsTwiceIsLeftOut) {
   int status = 0;
   ASSERT_EQ(::waitpid(launch, &status, 0), launch);
   ASSERT_EQ(WEXITSTATUS(status), 0) << told();
-  EXPECT_NE(told().find("restart 2 of 5 after a failure (rank 1 ended by signal 9 (Killed); place 1 is left out; 2 "
-                        "ranks instead of 4)"),
-            std::string::npos)
-      << told();
+  EXPECT_NE(told().find("restart 2 of 5 after a failure (rank 1 "), std::string::npos) << told();
+  EXPECT_NE(told().find("place 1 is left out; 2 ranks instead of 4)"), std::string::npos) << told();
   const std::vector<Row> straight = rows("straight"), got = rows("killed");
   ASSERT_EQ(got.size(), straight.size());
   for (std::size_t i = 0; i < got.size(); ++i)
