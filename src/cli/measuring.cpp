@@ -30,7 +30,7 @@ perf::Bench as_first_says(perf::Bench bench, Ranks& ranks) {
   perf::Bench agreed = bench;
   agreed.measure = [bench, &ranks](const config::Config& config, double seconds) {
     try {
-      train::require_for_ranks(config);
+      train::require_for_ranks(config, ranks.count());
     } catch (const UserError& e) {  // the same on all
       perf::Measured none;
       none.problem = e.what();
@@ -70,7 +70,7 @@ Measuring::Measuring(std::string what, const std::string& device_name, double se
   const bool several = ranks && !ranks->alone();
   if (several) {
     ranks->connect(*device_, config::Config{}.parallel.timeout);
-    team_ = ranks->team(dist::Mode::ddp, false);
+    team_ = ranks->team(dist::Mode::ddp, {});
     options.team = &team_;
     shows_ = ranks->leads();
   } else {

@@ -458,10 +458,10 @@ double gpu_hours(const GpusPlan& p, const perf::RankPlan& r) {
 // A step of all ranks is as many times a rank's.
 double tokens_of_run(const config::Config& config, const perf::RankPlan& choice) {
   config::Train t = perf::with_setting(config, choice.setting).train;
-  t.batch_size *= choice.ranks;
+  t.batch_size *= choice.ranks / config.parallel.sequence;
   const double by_steps = static_cast<double>(config::micro_batches_before(t, train::total_steps(t))) /
                           static_cast<double>(t.accumulate) * choice.tokens_of_ranks();
-  const double in_time = 3600 * t.max_hours * choice.expected.tokens_per_s;  // of one rank: more cannot have it
+  const double in_time = 3600 * t.max_hours * choice.expected.tokens_per_s;
   if (t.max_hours == 0 || (by_steps > 0 && by_steps <= in_time)) return by_steps;
   return in_time;
 }
@@ -659,7 +659,7 @@ void plan_gpus(const std::string& name, const config::Config& config, const perf
         p.network, wanted.gpus, per_node);
   const perf::Fabric fabric = perf::fabric_of(perf::card_called(card), network, static_cast<int>(per_node),
                                               static_cast<int>(wanted.nics > 0 ? wanted.nics : per_node));
-  if (wanted.gpus > 1) train::require_for_ranks(config);  // what a run would refuse has no plan
+  train::require_for_ranks(config, static_cast<int>(wanted.gpus));  // what a run would refuse has no plan
   p.scale = perf::plan_ranks_or_relax(config, machine, fabric, static_cast<int>(wanted.gpus), plan_progress());
   p.run_tokens = tokens_of_run(p.scale.config, p.scale.choice());
   std::string trace;

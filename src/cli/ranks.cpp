@@ -96,9 +96,13 @@ void Ranks::connect(device::Device& device, std::int64_t timeout) {
   control_->watch(static_cast<double>(timeout));
 }
 
-train::Team Ranks::team(dist::Mode mode, bool bf16_wire) {
+train::Team Ranks::team(dist::Mode mode, const config::Parallel& parallel) {
   if (alone()) return {};
-  return {.sharing = {place_.rank, place_.ranks, mode, bf16_wire},
+  return {.sharing = dist::Sharing{.rank = place_.rank,
+                                   .ranks = place_.ranks,
+                                   .mode = mode,
+                                   .bf16_wire = parallel.wire == "bf16",
+                                   .sequence = static_cast<int>(parallel.sequence)},
           .group = group_.get(),
           .communicator = communicator_.get(),
           .saving = saving_.get(),

@@ -36,7 +36,7 @@ class Ranks {
   std::string broadcast(const std::string& words);
   // Connects the devices. From here on a rank that makes no progress for `timeout` seconds ends all ranks.
   void connect(device::Device& device, std::int64_t timeout);
-  train::Team team(dist::Mode mode, bool bf16_wire);
+  train::Team team(dist::Mode mode, const config::Parallel& parallel);
 
   // While it lives, `clear_up` is called on this rank where an error of another ends all, with its sentence and status,
   // on a thread beside the command's.

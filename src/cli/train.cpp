@@ -187,6 +187,8 @@ Choice choose(FileSystem& files, const ConfigWords& words, const TrainRequest& a
 // with, so of a run that goes on its rows count, whatever train.accumulate they have, unless a change is allowed.
 void share_micro_batches(config::Config& c, std::int64_t ranks, const config::Config* begun = nullptr,
                          bool given_counts = true) {
+  ranks /= c.parallel.sequence;  // groups of them, which have the micro-batches; so has parallel.ranks
+  const char* const who = c.parallel.sequence > 1 ? "group" : "rank";
   const std::int64_t before = begun ? std::max<std::int64_t>(begun->parallel.ranks, 1) : c.parallel.ranks;
   if (before == ranks || before == 0) {
     if (ranks > 1) c.parallel.ranks = ranks;
@@ -202,7 +204,7 @@ void share_micro_batches(config::Config& c, std::int64_t ranks, const config::Co
       fail_user(
           "{} has {} ({} = {} on {}), which {} cannot share alike; start a number of ranks that divides it, or give {}"
           "{}",
-          step, counted(all, "micro-batch"), key, had, counted(before, "rank"), counted(ranks, "rank"), key,
+          step, counted(all, "micro-batch"), key, had, counted(before, who), counted(ranks, who), key,
           begun ? " and --allow-change" : "");
     micro_batches = all / ranks;
   };
@@ -219,6 +221,7 @@ std::string put_batch_size(train::TrainOptions& options, device::Device& device,
   if (options.resume && files.exists(options.folder / train::kRunConfig)) {
     const config::Config begun = train::read_run_config(files, options.folder);
     config::Config shared = begun;
+    shared.parallel.sequence = options.config.parallel.sequence;
     share_micro_batches(shared, ranks.count(), &begun, false);
     options.config = perf::adopt_batch_size(options.config, shared);
     return fmt::format("train.batch_size = auto: {}, as the run began", in_words(perf::setting_of(options.config)));
@@ -379,12 +382,12 @@ int train_as(const TrainRequest& asked, const ConfigWords& words, Ranks& ranks) 
   FileSystem& files = real_files();
   Choice choice = choose_together(files, words, asked, ranks);
   if (ranks.leads()) {  // which knows where each key was written; the others hear what comes of it
+    train::require_for_ranks(choice.config, ranks.count());
     std::optional<config::Config> begun;
     if (asked.resume) begun = train::config_of_run(files, choice.folder);
     const bool given =
         asked.allow_change && (!choice.own_config || choice.config.origins.on_command_line("train.accumulate"));
     share_micro_batches(choice.config, ranks.count(), begun ? &*begun : nullptr, given);
-    if (!ranks.alone()) train::require_for_ranks(choice.config);
   }
   const auto device = device::open_device(asked.device);
   if (words.tier == "fastest" && device->kind() == device::Kind::cpu && choice.config.precision.matmul == "fp8")
@@ -449,7 +452,10 @@ int train_as(const TrainRequest& asked, const ConfigWords& words, Ranks& ranks) 
         mode = name_of(found.mode);
         if (!found.why.empty())
           sinks->observer().on(train::Note{fmt::format("parallel.mode = auto: {}, {}", mode, found.why)});
-        place({.rank = 0, .ranks = ranks.count(), .mode = found.mode});
+        place({.rank = 0,
+               .ranks = ranks.count(),
+               .mode = found.mode,
+               .sequence = static_cast<int>(options.config.parallel.sequence)});
       }
       // Numbers that rank 0 has found in place of "auto".
       const io::Json settled = io::Json::parse(ranks.broadcast(io::Json{
@@ -461,8 +467,7 @@ int train_as(const TrainRequest& asked, const ConfigWords& words, Ranks& ranks) 
         options.config.memory.placement = placement_of(settled.at("placement"));
       }
       ranks.connect(*device, options.config.parallel.timeout);
-      options.team =
-          ranks.team(dist::mode_named(settled.at("mode").get<std::string>()), options.config.parallel.wire == "bf16");
+      options.team = ranks.team(dist::mode_named(settled.at("mode").get<std::string>()), options.config.parallel);
     }
     const train::TrainResult result = train::train(options, *device, files);
     at_end.reset();

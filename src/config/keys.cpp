@@ -362,14 +362,18 @@ std::vector<Key> build_table() {
      "a gradient norm of more than so many times the usual one leaves the update out as well; 0: none does"},
 
     {"parallel.ranks", rows, in<&Config::parallel, &Parallel::ranks>(), between(0, 1024), {}, "",
-     "ranks that train.accumulate is meant for, kept by every run; on another number of them train.accumulate follows, "
-     "so that a step keeps its rows; 0: any number"},
+     "ranks, or groups of parallel.sequence ranks, that train.accumulate is meant for, kept by every run; on another "
+     "number of them train.accumulate follows, so that a step keeps its rows; 0: any number"},
     {"parallel.mode", free, in<&Config::parallel, &Parallel::mode>(), any(), {"auto", "ddp", "zero1", "fsdp"}, "",
      "what the ranks of a run share out: nothing (ddp), moments and master weights (zero1), gradients and weights as "
      "well (fsdp); auto: the fastest that fits, by the plan where it knows the card, else zero1, and fsdp where that "
      "does not fit"},
     {"parallel.wire", allowed, in<&Config::parallel, &Parallel::wire>(), any(), {"fp32", "bf16"}, "",
      "what gradients are on their way between ranks: bf16 halves the bytes and rounds every sum"},
+    {"parallel.sequence", free, in<&Config::parallel, &Parallel::sequence>(), between(1, 64), {}, "",
+     "ranks that have a part of every row each, for rows that one card cannot hold; train.batch_size is then the rows "
+     "of such a group of ranks, and attention has all tokens of a part of the heads (model.heads, train.seq_len and the "
+     "ranks are multiples of it); 1: every rank has rows of its own"},
     {"parallel.timeout", free, in<&Config::parallel, &Parallel::timeout>(), between(1, 86400), {}, "seconds",
      "without progress of one rank, after which a run on several ranks ends and names it"},
 

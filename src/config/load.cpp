@@ -256,6 +256,9 @@ void resolve(Config& config) {
   check_schedule(config.optim, rules);
   check_batch(config, rules);
   check_ramps(config, rules);
+  const std::int64_t sequence = config.parallel.sequence;
+  rules.require((sequence & (sequence - 1)) == 0, {"parallel.sequence"},
+                "parallel.sequence ({}) must be a power of two", sequence);
   // dlogits in eight bits have a scale that leaves them room up to 1.75, which logits of 35 reach with this much.
   constexpr double kMostZLossInFp8 = 0.01;
   const bool fp8_head = config.precision.matmul == "fp8" && config.precision.head == "fp8";

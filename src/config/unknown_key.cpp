@@ -144,6 +144,9 @@ constexpr Names kKeys[] = {
      " use_zero1 use_fsdp zero_stage fsdp sharding_strategy data_parallel_shard_degree data_parallel_replicate_degree "
      "ici_fsdp_parallelism ici_data_parallelism dcn_data_parallelism use_distributed_optimizer zero_optimization "},
     {"parallel.wire", " reduce_dtype grad_reduce_dtype mixed_precision_reduce "},
+    {"parallel.sequence",
+     " context_parallel_degree context_parallel_size sequence_parallel_size ulysses_sequence_parallel_size "
+     "ulysses_degree ici_context_parallelism "},
     {"parallel.timeout", " init_timeout_seconds train_timeout_seconds distributed_timeout_minutes "},
     {"memory.fit",
      " cpu_offload enable_cpu_offload offload_optimizer offload_param optimizer_offload optimizer_cpu_offload "
@@ -253,7 +256,7 @@ constexpr Names kWithoutKey[] = {
      " xla_gpu_triton_gemm_any xla_gpu_pgle_profile_file_or_directory_path xla_gpu_autotune_level "
      "xla_gpu_enable_triton_gemm xla_flags "},
     {"ranks share out data, weights and moments (parallel.mode); there is no other parallelism",
-     " tensor_parallel_degree pipeline_parallel_degree context_parallel_degree expert_parallel_degree "
+     " tensor_parallel_degree pipeline_parallel_degree expert_parallel_degree "
      "tensor_model_parallel_size pipeline_model_parallel_size ici_tensor_parallelism ici_pipeline_parallelism "
      "enable_async_tensor_parallel "},
     {"the family of a model says which of its linears have a bias", " bias use_bias add_bias_linear "},

@@ -72,6 +72,14 @@ void Batch::cut_documents(std::int64_t longest) {
   documents = pieces;
 }
 
+TokenCounts Batch::part(std::int64_t index, std::int64_t of) const {
+  TokenCounts c{.first = shape.tokens() / of * index, .tokens = shape.tokens() / of};
+  c.real_tokens = std::clamp<std::int64_t>(real_tokens - c.first, 0, c.tokens);
+  const auto begin = targets.begin() + c.first;
+  c.pairs = of == 1 ? pairs : c.real_tokens - std::count(begin, begin + c.real_tokens, kNoTarget);
+  return c;
+}
+
 double Batch::pairs_within(std::int64_t window) const {
   if (window == kNoWindow) return static_cast<double>(score_pairs);
   double sum = 0;

@@ -26,6 +26,11 @@ struct BatchShape {
   bool operator==(const BatchShape&) const = default;
 };
 
+// A stretch of a batch's tokens, and what it holds.
+struct TokenCounts {
+  std::int64_t first = 0, tokens = 0, real_tokens = 0, pairs = 0;
+};
+
 // Documents stand back to back from token 0, and all padding is one tail: document i is tokens
 // [doc_offsets[i], doc_offsets[i+1]); unused entries of doc_offsets repeat the end of the last document. A piece of a
 // document longer than a row counts as a document, and its last token's target is the token that follows in the source.
@@ -65,6 +70,8 @@ struct Batch {
   void cut_documents(std::int64_t longest);
   // (query, key) pairs that a mask of that window keeps (base/tensor.h).
   double pairs_within(std::int64_t window) const;
+  // One of so many stretches of equal length; documents may cross their edges.
+  TokenCounts part(std::int64_t index, std::int64_t of) const;
   std::int64_t room() const { return shape.tokens() - real_tokens; }
   // Whether every row is one document: no other batch has as many pairs.
   bool full_rows() const { return score_pairs == shape.rows * (shape.seq_len * (shape.seq_len + 1) / 2); }

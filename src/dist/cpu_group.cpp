@@ -140,6 +140,25 @@ class CpuGroup final : public Group {
     }
   }
 
+  void run(const AllToAll<Tensor>& op, void*) override {
+    count();
+    const auto among = static_cast<std::size_t>(op.among), first = own_index() / among * among;
+    const std::size_t block = static_cast<std::size_t>(op.from.bytes()) / among, chunk = transport_->most_given();
+    const std::byte* const from = op.from.as<std::byte>();
+    for (std::size_t begin = 0; begin < block; begin += chunk) {
+      const std::size_t n = std::min(chunk, block - begin);
+      std::vector<std::span<const std::byte>> gives(static_cast<std::size_t>(ranks_));
+      std::vector<std::size_t> bytes(gives.size());
+      for (std::size_t r = 0; r < among; ++r) {
+        gives[first + r] = {from + r * block + begin, n};
+        bytes[first + r] = n;
+      }
+      const std::vector<const std::byte*> gets = transport_->exchange(gives, bytes);
+      for (std::size_t r = 0; r < among; ++r)
+        std::memcpy(op.to.as<std::byte>() + r * block + begin, gets[first + r], n);
+    }
+  }
+
  private:
   std::size_t own_index() const { return static_cast<std::size_t>(rank_); }
   void count() { control_.collective(++collectives_); }
@@ -162,7 +181,7 @@ class CpuGroup final : public Group {
       };
       std::ranges::transform(parts, gives.begin(), piece);
       const std::size_t mine = gives[own_index()].size();
-      const std::vector<const std::byte*> gets = transport_->exchange(gives, mine);
+      const std::vector<const std::byte*> gets = transport_->exchange(gives, std::vector(parts.size(), mine));
       std::ranges::transform(gets, sources.begin(),
                              [](const std::byte* p) { return reinterpret_cast<const From*>(p); });
       fold<From, Sum, kLargest>(sources, static_cast<std::int64_t>(mine / sizeof(From)),
@@ -230,7 +249,8 @@ class SharedMemory final : public Transport {
   std::string name() const override { return "shared memory"; }
   std::size_t most_given() const override { return kBox / ranks_ / kLine * kLine; }
 
-  std::vector<const std::byte*> exchange(const std::vector<std::span<const std::byte>>& gives, std::size_t) override {
+  std::vector<const std::byte*> exchange(const std::vector<std::span<const std::byte>>& gives,
+                                         const std::vector<std::size_t>&) override {
     ++turn_;
     for (std::size_t r = 0; r < ranks_; ++r)
       if (r != rank_ && !gives[r].empty()) std::memcpy(box(rank_) + r * most_given(), gives[r].data(), gives[r].size());

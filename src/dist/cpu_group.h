@@ -22,10 +22,10 @@ class Transport {
   virtual std::string name() const = 0;
   virtual std::size_t most_given() const = 0;  // bytes, to one rank in one exchange
 
-  // Rank r gets gives[r]. Returns what this rank gets, `each` bytes of every rank, at addresses that hold until the
+  // Rank r gets gives[r]. Returns what this rank gets, so many bytes of each rank, at addresses that hold until the
   // next call; its own is where it was.
   virtual std::vector<const std::byte*> exchange(const std::vector<std::span<const std::byte>>& gives,
-                                                 std::size_t each) = 0;
+                                                 const std::vector<std::size_t>& bytes) = 0;
   // Everybody gets parts[r] of data from rank r, whose own stands at `own`. Parts are in elements of `size` bytes.
   virtual void share(std::byte* data, const std::byte* own, const std::vector<Range>& parts, std::size_t size) = 0;
 };

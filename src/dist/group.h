@@ -81,6 +81,22 @@ struct GatherShards {
   }
 };
 
+// Ranks change places of blocks within groups of `among` ranks that follow each other: block r of `to` is the one that
+// rank r of the group has for this rank in its `from`.
+template <class T>
+struct AllToAll {
+  static constexpr std::string_view kName = "all_to_all";
+  T from;  // [among, ...]
+  T to;    // [among, ...]  =
+  int among{};
+
+  template <class F>
+  auto map(F f) const {
+    using U = decltype(f("", from, Access::read));
+    return AllToAll<U>{f("from", from, Access::read), f("to", to, Access::write), among};
+  }
+};
+
 class Group {
  public:
   virtual ~Group() = default;
@@ -93,6 +109,7 @@ class Group {
   virtual void run(const AllReduce<Tensor>& op, void* stream) = 0;
   virtual void run(const ReduceShards<Tensor>& op, void* stream) = 0;
   virtual void run(const GatherShards<Tensor>& op, void* stream) = 0;
+  virtual void run(const AllToAll<Tensor>& op, void* stream) = 0;
 };
 
 // The line of `redline info` about an engine.

@@ -28,8 +28,12 @@ struct Sharing {
   int rank = 0, ranks = 1;
   Mode mode = Mode::ddp;
   bool bf16_wire = false;  // gradients travel as bf16
+  int sequence = 1;        // ranks that have a part of every row each: a group, whose ranks follow each other
 
   bool alone() const { return ranks == 1; }
+  int groups() const { return ranks / sequence; }  // each has batches of its own
+  int group() const { return rank / sequence; }
+  int part() const { return rank % sequence; }  // of the tokens of its group's batch
   bool operator==(const Sharing&) const = default;
 };
 

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <numeric>
 #include <thread>
 
 #include "base/clock.h"
@@ -36,12 +37,14 @@ class Tcp final : public Transport {
   std::size_t most_given() const override { return std::max<std::size_t>(kStagingBytes / ranks_ / 8 * 8, 8); }
 
   std::vector<const std::byte*> exchange(const std::vector<std::span<const std::byte>>& gives,
-                                         std::size_t each) override {
-    staging_.resize(each * ranks_);
+                                         const std::vector<std::size_t>& bytes) override {
+    staging_.resize(std::reduce(bytes.begin(), bytes.end()));
     std::vector<const std::byte*> gets(ranks_);
     std::vector<std::span<std::byte>> to(ranks_);
+    std::size_t at = 0;
     for (std::size_t r = 0; r < ranks_; ++r) {
-      to[r] = std::span(staging_).subspan(r * each, each);
+      to[r] = std::span(staging_).subspan(at, bytes[r]);
+      at += bytes[r];
       gets[r] = r == rank_ ? gives[r].data() : to[r].data();
     }
     transfer(gives, to);

@@ -83,6 +83,7 @@ struct Rule {
 };
 constexpr Rule kRules[] = {
     {.program = kFirst, .scales = true, .stops = true, .leaves = Rule::Leaves::whole},  // it gathers them itself
+    {.program = kOnly, .scales = true, .stops = true, .leaves = Rule::Leaves::whole},
     {.program = kAccumulate, .scales = true, .stops = true},
     {.program = kLast, .scales = true, .stops = true},
     {.program = kUpdate, .leaves = Rule::Leaves::in_parts},
@@ -224,9 +225,13 @@ void Engine::gather_weights() {
 
 void Engine::upload(const data::Batch& batch) {
   REDLINE_CHECK(batch.shape == options_.batch, "a batch of another shape");
-  executor_->write(lowered_.batch.tokens, batch.tokens);
-  executor_->write(lowered_.batch.targets, batch.targets);
-  executor_->write(lowered_.batch.positions, batch.positions);
+  const data::TokenCounts own = counts_here(batch);
+  const auto write = [&](ValueId value, const std::vector<std::int32_t>& all) {
+    executor_->write(value, all.data() + own.first, own.tokens * static_cast<std::int64_t>(sizeof all[0]));
+  };
+  write(lowered_.batch.tokens, batch.tokens);
+  write(lowered_.batch.targets, batch.targets);
+  write(lowered_.batch.positions, batch.positions);
   executor_->write(lowered_.batch.doc_offsets, batch.doc_offsets);
   executor_->expect(batch.full_rows() ? ops::Documents::full_rows : ops::Documents::packed);
 }
@@ -250,7 +255,8 @@ void Engine::set_step(std::uint64_t step, double lr, const StepCounts& counts, s
 
 void Engine::micro_step(bool first, bool last, program::NodeTimer* timer, const program::NodeWatch& watch) {
   const bool adds_up = last && !options_.sharing.alone() && options_.sharing.mode != dist::Mode::fsdp;
-  run(first ? kFirst : adds_up ? kLast : kAccumulate, {.timer = timer, .watch = watch, .timed = true});
+  const std::string_view begins = adds_up && options_.single ? kOnly : kFirst;
+  run(first ? begins : adds_up ? kLast : kAccumulate, {.timer = timer, .watch = watch, .timed = true});
 }
 
 void Engine::update(program::NodeTimer* timer) { run(kUpdate, {.timer = timer, .timed = true}); }
@@ -312,7 +318,9 @@ void Engine::rehearse(const data::Batch& batch) {
     micro_step(true, !options_.accumulate);
     if (!options_.accumulate) continue;
     micro_step(false, false);
-    if (!options_.sharing.alone()) micro_step(false, true);
+    if (options_.sharing.alone()) continue;
+    micro_step(false, true);
+    if (options_.single) micro_step(true, true);
   }
   forget_records();
   device_.wait();

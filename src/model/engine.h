@@ -93,7 +93,11 @@ class Engine {
   };
   void load(std::span<const FileToLoad> files, const LoadProgress& progress = {});
 
+  // A batch of this rank, or of the ranks that share its rows: each has the tokens of counts_here().
   void upload(const data::Batch& batch);
+  data::TokenCounts counts_here(const data::Batch& batch) const {
+    return batch.part(options_.sharing.part(), options_.sharing.sequence);
+  }
   // Sets the values that micro_step and update read from device memory. `step` counts from 0.
   void set_step(std::uint64_t step, double lr, const StepCounts& counts, std::uint64_t first_token);
   void set_step(std::uint64_t step, double lr, double pairs, std::uint64_t first_token) {
@@ -161,7 +165,7 @@ class Engine {
   bool has_snapshot() const { return !lowered_.snapshot.empty(); }
   void take_snapshot();
 
-  // FLOPs of a step's micro-batches as MFU counts them; model_flops_palm counts T * tokens pairs instead of the mask's,
+  // FLOPs of this rank for a batch as MFU counts them; model_flops_palm counts T * tokens pairs instead of the mask's,
   // as PaLM does.
   double model_flops(const data::Batch& batch) const;
   double model_flops_palm(const data::Batch& batch) const;

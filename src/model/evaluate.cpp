@@ -13,8 +13,8 @@ struct Sums {
   std::int64_t pairs = 0, tokens = 0, batches = 0, documents = 0;
   std::int64_t bytes = 0, unknown = 0;  // of the targets' text; targets whose bytes are not known
 
-  void add_bytes(const data::Batch& batch, const std::vector<std::int32_t>& of_id) {
-    for (std::int64_t i = 0; i < batch.real_tokens; ++i) {
+  void add_bytes(const data::Batch& batch, const data::TokenCounts& here, const std::vector<std::int32_t>& of_id) {
+    for (std::int64_t i = here.first; i < here.first + here.real_tokens; ++i) {
       const std::int32_t target = batch.targets[static_cast<std::size_t>(i)];
       if (target == data::kNoTarget) continue;
       const std::int32_t n = of_id[static_cast<std::size_t>(target)];
@@ -74,19 +74,22 @@ Evaluation evaluate(Engine& engine, data::Loader& loader, std::int64_t batches,
   Sums sums;
   Documents documents;
   data::Batch batch(engine.batch_shape());
-  const std::int64_t many = ranks ? ranks->ranks() : 1, rank = ranks ? ranks->rank() : 0;
+  const dist::Sharing& sharing = engine.options().sharing;  // of its rows
+  const std::int64_t many = ranks ? ranks->ranks() / sharing.sequence : 1;
+  const std::int64_t rank = ranks ? ranks->rank() / sharing.sequence : 0;
   // Round after round; in the last one some ranks may have nothing that counts, and compute it all the same: the others
   // may need their part of the weights.
   for (std::int64_t first = 0; (batches == 0 || first < batches) && loader.next(batch); first += many) {
     engine.upload(batch);
     const double loss = engine.evaluate();
     if (batches > 0 && first + rank >= batches) continue;
+    const data::TokenCounts here = engine.counts_here(batch);
     sums.loss += loss;
-    sums.pairs += batch.pairs;
-    sums.tokens += batch.real_tokens;
-    sums.batches += batch.documents > 0 ? 1 : 0;
+    sums.pairs += here.pairs;
+    sums.tokens += here.real_tokens;
+    sums.batches += batch.documents > 0 && sharing.part() == 0 ? 1 : 0;
     documents.insert(batch.sources.begin(), batch.sources.end());
-    if (bytes && bytes->bytes) sums.add_bytes(batch, *bytes->bytes);
+    if (bytes && bytes->bytes) sums.add_bytes(batch, here, *bytes->bytes);
     if (seen) seen(batch);
     if (progress) progress(batches > 0 ? std::min(first + many, batches) : first + many, batches);
   }

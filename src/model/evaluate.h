@@ -31,8 +31,8 @@ struct BytesOfIds {
 };
 
 // Evaluates up to `batches` batches (0: all) from where the loader stands. The loader must not repeat
-// (data::evaluation_options), so that no text counts twice. Ranks evaluate their own batches of the loader's rounds,
-// and all get the sums of all. Bytes are counted only with `bytes`.
+// (data::evaluation_options), so that no text counts twice. Ranks evaluate their own batches of the loader's rounds, or
+// their part of a group's, and all get the sums of all. Bytes are counted only with `bytes`.
 Evaluation evaluate(Engine& engine, data::Loader& loader, std::int64_t batches,
                     const std::function<void(std::int64_t done, std::int64_t of)>& progress,
                     const std::function<void(const data::Batch&)>& seen = {},  // every batch that counts here

@@ -71,6 +71,7 @@ LoweringOptions lowering_options(const config::Config& c, device::Kind kind) {
   LoweringOptions o;
   o.batch = batch_shape(c);
   o.accumulate = c.train.accumulate > 1;
+  o.single = o.accumulate && c.train.accumulate_from == 1;
   o.loss_chunk = loss_chunk(c, kind);
   o.z_loss = c.train.z_loss;
   o.optim = c.optim;
@@ -235,6 +236,7 @@ class Lower {
       if (options_.training) micro_step(kFirst, {.training = true});
       if (options_.training && options_.accumulate) micro_step(kAccumulate, {.training = true, .accumulate = true});
       if (options_.training && has_last()) micro_step(kLast, {.training = true, .accumulate = true});
+      if (options_.training && has_last() && options_.single) micro_step(kOnly, {.training = true});
       micro_step(kEvaluate, {});
     }
     attention_.documents = ops::Documents::packed;
@@ -368,7 +370,10 @@ class Lower {
 
   void declare_batch_and_results() {
     const data::BatchShape& batch = options_.batch;
-    const std::int64_t n = batch.tokens();
+    const std::int64_t n = batch.tokens() / options_.sharing.sequence;
+    REDLINE_CHECK(n * options_.sharing.sequence == batch.tokens() && model_.heads % options_.sharing.sequence == 0,
+                  "{} ranks cannot share {} tokens and {} heads alike", options_.sharing.sequence, batch.tokens(),
+                  model_.heads);
     const auto input = [&](const char* name, std::int64_t size) {
       return b_.declare(name, {size}, DType::i32, Role::input);
     };
@@ -407,12 +412,14 @@ class Lower {
 
   void micro_step(std::string_view name, program::Lowering lowering) {
     lowering.fresh_gradients = fsdp();
+    lowering.sequence = options_.sharing.sequence;
     begin(name, lowering);
     const auto [hidden, head] = forward(m_.batch);
     b_.lm_loss(hidden, head, m_.batch.targets, {m_.losses, m_.loss_sum});
     if (lowering.training) b_.backward();
-    end({.gather_weights = name == kFirst,
-         .reduce_gradients = lowering.training && (fsdp() || name == (has_last() ? kLast : kFirst)),
+    const bool last = name == kOnly || name == (has_last() ? kLast : kFirst);
+    end({.gather_weights = name == kFirst || name == kOnly,
+         .reduce_gradients = lowering.training && (fsdp() || last),
          .accumulate = lowering.accumulate});
   }
 
@@ -543,6 +550,7 @@ class Lower {
   }
 
   void logits() {
+    REDLINE_CHECK(options_.sharing.sequence == 1, "a rank has the logits of a part of its rows");
     m_.logits = b_.declare("logits", {options_.batch.tokens(), model_.vocab}, DType::f32, Role::output);
     begin(kLogits, {});
     copy_logits(m_.batch, m_.logits);
@@ -689,7 +697,8 @@ LargestRanks largest_ranks(const config::Model& model, const LoweringOptions& op
 
 std::vector<StepProgram> programs_of_step(const LoweringOptions& options, std::int64_t micro_batches) {
   const bool last = micro_batches > 1 && adds_up_last(options);
-  std::vector<StepProgram> programs = {{kFirst, 1}};
+  const bool only = micro_batches == 1 && adds_up_last(options) && options.single;
+  std::vector<StepProgram> programs = {{only ? kOnly : kFirst, 1}};
   if (const std::int64_t between = micro_batches - 1 - (last ? 1 : 0); between > 0)
     programs.push_back({kAccumulate, between});
   if (last) programs.push_back({kLast, 1});

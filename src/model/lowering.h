@@ -25,6 +25,7 @@ namespace redline::model {
 inline constexpr std::string_view kFirst = "first";            // micro-step: writes gradients
 inline constexpr std::string_view kAccumulate = "accumulate";  // micro-step: adds to them
 inline constexpr std::string_view kLast = "last";  // ranks: the last micro-step of several, which adds gradients up
+inline constexpr std::string_view kOnly = "only";  // ranks: a first micro-step that is the last, where others are not
 inline constexpr std::string_view kUpdate = "update";
 inline constexpr std::string_view kUpdateWithNorms = "update with norms";  // the same, and looks at every tensor
 inline constexpr std::string_view kSmallGradient = "small gradient";  // the gradient's norm after the first micro-step
@@ -65,6 +66,7 @@ struct LoweringOptions {
   data::BatchShape batch;
   bool training = true;           // micro-steps and update: gradients and moments exist
   bool accumulate = true;         // the accumulating micro-step as well; off where a step is one micro-batch
+  bool single = false;            // and a step may be one micro-batch all the same (train.accumulate_from)
   bool logits = false;            // the logits program and its output
   DecodeShape decode = {};        // the prefill and decode programs and their caches
   DType compute = DType::f32;     // of activations and products; any other keeps working copies of the parameters
@@ -85,7 +87,7 @@ struct LoweringOptions {
   bool average = false;                     // keep an average of the weights beside them
   bool norms = false;                       // programs that take the norms of every tensor
   std::uint64_t seed = 0;                   // of dropout
-  dist::Sharing sharing = {};               // of training among ranks
+  dist::Sharing sharing = {};               // of training among ranks; `batch` is that of a group of them
   program::ExecutorOptions execution = {};  // how the programs run
 };
 

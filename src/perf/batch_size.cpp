@@ -3,6 +3,7 @@
 #include "perf/batch_size.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -229,7 +230,8 @@ int fewest_ranks(const config::Config& config, const Machine& machine) {
   const auto holds = [&](int power) {
     return least_plan(config, machine, {.mode = modes.back(), .ranks = 1 << power}).fits;
   };
-  int low = 1, high = 10;  // of kCutGroups ranks at most
+  int low = std::max(1, std::countr_zero(static_cast<std::uint64_t>(config.parallel.sequence)));
+  int high = 10;  // of kCutGroups ranks at most
   static_assert(1 << 10 == kCutGroups);
   if (!holds(high)) return 0;
   while (low < high) {

@@ -136,7 +136,7 @@ double tree_seconds(const Fabric& f, double bytes, int ranks) {
 }  // namespace
 
 std::string_view name_of(Collective collective) {
-  constexpr std::string_view kNames[] = {"all_reduce", "reduce_shards", "gather_shards"};
+  constexpr std::string_view kNames[] = {"all_reduce", "reduce_shards", "gather_shards", "all_to_all"};
   return kNames[static_cast<int>(collective)];
 }
 

@@ -53,7 +53,7 @@ struct Fabric {
   int nodes(int ranks) const { return (ranks + ranks_per_node - 1) / ranks_per_node; }
 };
 
-enum class Collective { all_reduce, reduce_shards, gather_shards };
+enum class Collective { all_reduce, reduce_shards, gather_shards, all_to_all };
 std::string_view name_of(Collective collective);
 
 // Seconds of a collective over an array of so many bytes, the same on every rank.

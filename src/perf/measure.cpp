@@ -192,6 +192,7 @@ class Stretch {
 std::string memory_problem(const config::Config& config, device::Device& device, const train::Team* team) {
   dist::Sharing sharing = team ? team->sharing : dist::Sharing{};
   sharing.mode = dist::mode_named(config.parallel.mode);
+  if (!sharing.alone()) sharing.sequence = static_cast<int>(config.parallel.sequence);
   const std::int64_t needed = train::memory_needed(config, device.kind(), sharing),
                      allowed = train::memory_allowed(config, device);
   if (needed <= allowed) return "";

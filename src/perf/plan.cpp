@@ -25,8 +25,10 @@ using program::Role;
 constexpr std::size_t kLargestShown = 6;
 
 // Of a real token.
-FlopParts flops_of(const program::ProgramSet& set, const data::BatchShape& shape, const Filling& filling) {
-  const double tokens = static_cast<double>(shape.tokens()), t = static_cast<double>(shape.seq_len);
+FlopParts flops_of(const program::ProgramSet& set, const model::LoweringOptions& options, const Filling& filling) {
+  const data::BatchShape& shape = options.batch;
+  const double sequence = options.sharing.sequence, t = static_cast<double>(shape.seq_len);
+  const double tokens = static_cast<double>(shape.tokens()) / sequence;  // of a rank, which has as many heads fewer
   const auto [documents, length] = documents_of(shape.rows, shape.seq_len, filling);
   FlopParts parts;
   for (const program::Node& node : set.find(model::kFirst).nodes) {
@@ -34,7 +36,7 @@ FlopParts flops_of(const program::ProgramSet& set, const data::BatchShape& shape
     const double seen = node.cost.window == kNoWindow ? t : std::min(t, static_cast<double>(node.cost.window));
     parts.scores +=
         node.cost.flops_per_pair * documents * kept_pairs(length, node.cost.window) / (filling.utilisation * tokens);
-    parts.scores_palm += node.cost.flops_per_pair * seen;
+    parts.scores_palm += sequence * node.cost.flops_per_pair * seen;
     const program::Part part = node.place.part;
     (part == program::Part::head  ? parts.head
      : part == program::Part::mlp ? parts.mlp
@@ -51,7 +53,7 @@ constexpr std::int64_t kLibraryBytes = std::int64_t{768} << 20;
 std::int64_t travelling(const program::ProgramSet& set, Role role) {
   std::set<program::ValueId> sent;
   for (const program::Node& node : set.programs[set.memory.device.peak->program].nodes)
-    if (program::is_collective(node.op))
+    if (program::is_collective(node.op) && !std::holds_alternative<dist::AllToAll<program::ValueId>>(node.op))
       program::each_operand(node.op,
                             [&](std::string_view, program::ValueId id, Access) { sent.insert(set.owner(id)); });
   std::int64_t bytes = 0;
@@ -153,8 +155,8 @@ Plan make_plan(const config::Config& asked, const Machine& machine, const Spread
   p.mode = spread.mode;
   p.ranks = spread.ranks;
   p.parameters = model::parameter_count(lowered.table);
-  p.tokens_per_step = batch.tokens() * config.train.accumulate;
-  p.flops = flops_of(lowered.set, batch, {});
+  p.tokens_per_step = batch.tokens() * config.train.accumulate / step.options().sharing.sequence;
+  p.flops = flops_of(lowered.set, step.options(), {});
   p.memory = memory_of(lowered.set, machine, spread.ranks);
   p.checkpoint = model::state_bytes(lowered.state);
   p.tuning = model::tuning_bytes(lowered, config, machine.kind);
@@ -168,7 +170,7 @@ Plan make_plan(const config::Config& asked, const Machine& machine, const Spread
   p.largest = largest_of(lowered.set);
   if (const auto& peak = lowered.set.memory.device.peak) p.peak_node = lowered.set.node(*peak).full_name();
   p.times = step.times();
-  const FlopParts flops = flops_of(lowered.set, batch, filling);
+  const FlopParts flops = flops_of(lowered.set, step.options(), filling);
   Expected& e = p.expected;
   e.step_seconds = p.times.total();
   e.tokens_per_s = filling.utilisation * static_cast<double>(p.tokens_per_step) * spread.ranks / e.step_seconds;
@@ -193,7 +195,7 @@ StepPart part_of(std::string_view op) {
   if (is_one_of(op, {"linear", "linear_input_grad", "linear_weight_grad", "fp8_product"})) return StepPart::products;
   if (is_one_of(op, {"attention", "attention_grad", "document_tiles"})) return StepPart::attention;
   if (op == "lm_loss") return StepPart::head;
-  if (is_one_of(op, {"all_reduce", "reduce_shards", "gather_shards"})) return StepPart::communication;
+  if (is_one_of(op, {"all_reduce", "reduce_shards", "gather_shards", "all_to_all"})) return StepPart::communication;
   if (is_one_of(op, {"sum_squares", "grad_norm", "adamw", "refresh", "average", "exchange", "tensor_sums",
                      "orthogonalize", "muon_momentum", "muon", "bound_scale", "move_scales"}))
     return StepPart::update;

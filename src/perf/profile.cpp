@@ -34,14 +34,15 @@ model::LoweringOptions prepared(const config::Config& c, device::Device& device,
   options.sharing = team->sharing;
   options.sharing.mode = dist::mode_named(c.parallel.mode);
   options.sharing.bf16_wire = c.parallel.wire == "bf16";
+  options.sharing.sequence = static_cast<int>(c.parallel.sequence);
   options.execution.group = team->group;
   return options;
 }
 
 data::LoaderOptions loader_of(const config::Config& c, const model::LoweringOptions& lowering, device::Kind kind) {
   data::LoaderOptions options = data::loader_options(c.data, lowering.batch, kind == device::Kind::cpu);
-  options.rank = lowering.sharing.rank;
-  options.ranks = lowering.sharing.ranks;
+  options.rank = lowering.sharing.group();
+  options.ranks = lowering.sharing.groups();
   return options;
 }
 
@@ -162,7 +163,7 @@ StepTimes Steps::queue(std::int64_t index, std::int64_t micro_batches, StepTimer
     engine_.set_step(step, lr, 0, static_cast<std::uint64_t>(micro * batch_.shape.tokens()));
     if (timer) timer->micro_batch(index, batch_);
     engine_.micro_step(micro == 0, micro + 1 == micro_batches, timer);
-    pairs += batch_.pairs;
+    pairs += engine_.counts_here(batch_).pairs;
     times.model_flops += engine_.model_flops(batch_);
   }
   engine_.set_step(step, lr, static_cast<double>(std::max<std::int64_t>(pairs, 1)), 0);
@@ -182,7 +183,7 @@ bool Steps::counted() const {
 
 void Steps::count_batch() {
   if (counted()) return;
-  sums_.tokens += static_cast<double>(batch_.pairs);
+  sums_.tokens += static_cast<double>(batch_.pairs) / lowering_.sharing.sequence;
   sums_.model_flops += engine_.model_flops(batch_);
   ++summed_;
 }

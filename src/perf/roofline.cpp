@@ -69,6 +69,8 @@ constexpr Efficiency kCard[] = {
     {"all_reduce", 0, 1, "what the network takes is perf/walk's; here what a card reads and writes"},
     {"reduce_shards", 0, 1, "the same"},
     {"gather_shards", 0, 1, "the same"},
+    {"all_to_all", 0, 1, "the same"},
+    {"split_heads", 0, 0.85, "estimated, as rope_qk_norm's"},
 };
 
 // Shares of a measured product and a measured copy, fp32, on two cores of a Neoverse-V1: the profile in
@@ -125,6 +127,8 @@ constexpr Efficiency kCpu[] = {
     {"all_reduce", 0, 0.2, "two ranks of OpenMPI on two cores"},
     {"reduce_shards", 0, 0.2, "the same"},
     {"gather_shards", 0, 0.2, "the same"},
+    {"all_to_all", 0, 0.2, "estimated: the same"},
+    {"split_heads", 0, 0.5, "estimated"},
 };
 
 // An op without a row: half of what the machine can do.
@@ -329,6 +333,8 @@ std::optional<Sent> sent_by(const program::Node& node, const program::ProgramSet
     return Sent{Collective::reduce_shards, bytes(own->wire, own->data)};
   if (const auto* whole = std::get_if<dist::GatherShards<ValueId>>(&node.op))
     return Sent{Collective::gather_shards, bytes({}, whole->data)};
+  if (const auto* blocks = std::get_if<dist::AllToAll<ValueId>>(&node.op))
+    return Sent{Collective::all_to_all, bytes({}, blocks->from), blocks->among};
   REDLINE_CHECK(!program::is_collective(node.op), "what {} sends is not known here", program::name_of(node.op));
   return {};
 }

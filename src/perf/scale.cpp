@@ -89,6 +89,7 @@ ScalePlan plan_ranks(const config::Config& config, const Machine& machine, const
   for (const int n : numbers) {
     if (n == ranks) s.scaling.push_back(s.choice());
     if (n == ranks || (n > fabric.ranks_per_node && fabric.between.bus_bandwidth == 0)) continue;
+    if (n > 1 && n % config.parallel.sequence != 0) continue;
     s.scaling.push_back(ranked(make_plan(with_setting(config, s.choice().setting), machine,
                                          {.mode = s.choice().mode, .ranks = n, .fabric = fabric})));
   }
@@ -201,7 +202,8 @@ ModeChoice choose_mode(const config::Config& config, const RankMachine& m, int r
       const Plan p = make_plan(config, m.machine, {.mode = mode, .ranks = ranks, .fabric = m.fabric});
       if (p.fits) fit.push_back({mode, p.expected.step_seconds});
     } else {
-      const dist::Sharing sharing{ranks - 1, ranks, mode, config.parallel.wire == "bf16"};
+      const dist::Sharing sharing{ranks - 1, ranks, mode, config.parallel.wire == "bf16",
+                                  static_cast<int>(config.parallel.sequence)};
       const std::int64_t allowed = std::min(m.machine.memory, config::bytes_of_amount(config.memory.limit));
       if (train::memory_needed(config, m.machine.kind, sharing) <= allowed) fit.push_back({mode});
     }

@@ -63,7 +63,9 @@ Workload workload_of(const config::Config& config, device::Kind kind, int ranks)
   work.batches = fmt::format("{} rows of {}, {} of them; packing {} with buckets {}, documents {} a row at most, {}",
                              options.batch.rows, options.batch.seq_len, config.train.accumulate, config.data.packing,
                              fmt::join(packer.buckets, ","), config.data.max_segments, config.data.long_documents);
-  if (ranks > 1) work.ranks = fmt::format("{} with wires of {}", config.parallel.mode, config.parallel.wire);
+  if (ranks > 1)
+    work.ranks = fmt::format("{} with wires of {}, rows of {}", config.parallel.mode, config.parallel.wire,
+                             config.parallel.sequence);
   work.loader =
       fmt::format("{} workers", data::loader_options(config.data, options.batch, kind == device::Kind::cpu).workers);
   return work;

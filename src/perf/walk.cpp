@@ -26,6 +26,8 @@ Clock clock_of(const program::Node& node) {
 std::string_view sent_of(const program::Node& node, Collective collective) {
   if (collective == Collective::gather_shards)
     return node.phase == program::Phase::forward ? "weights" : "weights, backward pass";
+  if (collective == Collective::all_to_all)
+    return node.phase == program::Phase::forward ? "heads" : "heads, backward pass";
   if (node.phase == program::Phase::backward) return "gradients";
   const auto* const totals = std::get_if<dist::AllReduce<program::ValueId>>(&node.op);
   return totals && totals->largest ? "records" : "totals";
@@ -102,8 +104,11 @@ StepWalk::StepWalk(const config::Config& config, const Machine& machine, const S
   options_ = std::make_unique<model::LoweringOptions>(model::lowering_options(config, machine.kind));
   const auto lower = [&] { return std::make_unique<model::LoweredModel>(model::lower(config.model, *options_)); };
   if (!spread.alone()) {
-    options_->sharing = {
-        .rank = 0, .ranks = spread.ranks, .mode = spread.mode, .bf16_wire = config.parallel.wire == "bf16"};
+    options_->sharing = {.rank = 0,
+                         .ranks = spread.ranks,
+                         .mode = spread.mode,
+                         .bf16_wire = config.parallel.wire == "bf16",
+                         .sequence = static_cast<int>(config.parallel.sequence)};
     const model::LargestRanks largest = model::largest_ranks(config.model, *options_);
     if (spread.mode != Mode::ddp && largest.by_update != largest.by_memory) {
       options_->sharing.rank = largest.by_update;
@@ -119,8 +124,9 @@ StepWalk::StepWalk(const config::Config& config, const Machine& machine, const S
     timed.seconds = node_seconds(set, *timed.program, documents.count, documents.length, machine);
     for (std::size_t i = 0; i < timed.seconds.size(); ++i)
       if (const std::optional<Sent> sent = sent_by(timed.program->nodes[i], set))
-        timed.seconds[i] =
-            spread.fabric ? collective_seconds(*spread.fabric, sent->collective, sent->bytes, spread.ranks) : 0;
+        timed.seconds[i] = spread.fabric ? collective_seconds(*spread.fabric, sent->collective, sent->bytes,
+                                                              sent->among > 0 ? sent->among : spread.ranks)
+                                         : 0;
     timed_.push_back(std::move(timed));
   }
 }

@@ -225,6 +225,18 @@ class Backward {
     });
   }
 
+  // What is taken apart comes together on its way back, and the other way round.
+  void rule(const ops::SplitHeads<ValueId>& op) {
+    const ValueId slope = take(op.join ? op.whole : op.parts);
+    give(op.join ? op.parts : op.whole, "gradient", false, [&](ValueId to, bool) {
+      append(ops::SplitHeads<ValueId>{op.join ? slope : to, op.join ? to : slope, op.layout, op.ranks, !op.join});
+    });
+  }
+  void rule(const dist::AllToAll<ValueId>& op) {
+    const ValueId slope = take(op.to);
+    give(op.from, "gradient", false, [&](ValueId to, bool) { append(dist::AllToAll<ValueId>{slope, to, op.among}); });
+  }
+
   void rule(const ops::SwiGlu<ValueId>& op) {
     const ValueId dy = take(op.y);
     give(op.gate_up, "gradient", false, [&](ValueId dx, bool) {

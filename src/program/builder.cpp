@@ -337,6 +337,37 @@ ValueId Builder::rope_qk_norm(ValueId qkv, const RopeValues& rope, ops::HeadLayo
 
 ValueId Builder::attention(ValueId qkv, const BatchValues& batch, std::size_t layer, ops::HeadLayout layout,
                            const AttentionForm& form) {
+  const int sequence = w_.lowering().sequence;
+  if (sequence > 1) {
+    const ops::HeadLayout all{layout.heads, 0, layout.head_dim};
+    qkv = heads_of_rank(qkv, layout, "qkv of own heads");
+    layout = ops::part_of(layout, sequence);
+    return tokens_of_rank(attend(qkv, batch, layer, layout, form), all, "attention of own tokens");
+  }
+  return attend(qkv, batch, layer, layout, form);
+}
+
+ValueId Builder::heads_of_rank(ValueId x, const ops::HeadLayout& layout, const char* name) {
+  const int ranks = w_.lowering().sequence;
+  const std::int64_t n = w_.shape(x)[0], width = ops::part_of(layout, ranks).qkv_width();
+  const ValueId parts = w_.activation(fmt::format("{}, by rank", name), {ranks * n, width});
+  const ValueId own = w_.activation(name, {ranks * n, width});
+  w_.append(ops::SplitHeads<ValueId>{x, parts, layout, ranks}, Phase::forward, "split heads");
+  w_.append(dist::AllToAll<ValueId>{parts, own, ranks}, Phase::forward, "heads to ranks");
+  return own;
+}
+
+ValueId Builder::tokens_of_rank(ValueId x, const ops::HeadLayout& layout, const char* name) {
+  const int ranks = w_.lowering().sequence;
+  const ValueId parts = w_.activation(fmt::format("{}, by rank", name), w_.shape(x));
+  const ValueId own = w_.activation(name, {w_.shape(x)[0] / ranks, layout.qkv_width()});
+  w_.append(dist::AllToAll<ValueId>{x, parts, ranks}, Phase::forward, "tokens to ranks");
+  w_.append(ops::SplitHeads<ValueId>{own, parts, layout, ranks, true}, Phase::forward, "join heads");
+  return own;
+}
+
+ValueId Builder::attend(ValueId qkv, const BatchValues& batch, std::size_t layer, const ops::HeadLayout& layout,
+                        const AttentionForm& form) {
   const std::int64_t n = w_.shape(qkv)[0];
   const ValueId out = w_.activation("attention", {n, layout.heads * layout.head_dim});
   const float scale = form.scale > 0 ? form.scale : 1.0f / std::sqrt(static_cast<float>(layout.head_dim));
@@ -357,7 +388,7 @@ ValueId Builder::attention(ValueId qkv, const BatchValues& batch, std::size_t la
   }
   const ValueId lse = w_.statistic("attention lse", {layout.heads, n});
   ops::Attention<ValueId> op{qkv, batch.doc_offsets, out, lse, layout, scale, batch.longest};
-  op.tiles = document_tiles(batch);
+  op.tiles = document_tiles(batch, n);
   if (w_.lowering().library_attention())
     op.workspace = w_.scratch("attention workspace", {ops::library_workspace_bytes(w_.shape(batch.doc_offsets)[0] - 1)},
                               DType::u8);
@@ -367,13 +398,13 @@ ValueId Builder::attention(ValueId qkv, const BatchValues& batch, std::size_t la
   return out;
 }
 
-ValueId Builder::document_tiles(const BatchValues& batch) {
+ValueId Builder::document_tiles(const BatchValues& batch, std::int64_t tokens) {
   if (!w_.lowering().on_card()) return kAbsent;
   ValueId& tiles = tiles_[batch.doc_offsets];
   if (tiles.present()) return tiles;
   const Place here = w_.place();
   w_.set_place({Part::attention});
-  const std::int64_t tokens = w_.shape(batch.tokens)[0], capacity = w_.shape(batch.doc_offsets)[0] - 1;
+  const std::int64_t capacity = w_.shape(batch.doc_offsets)[0] - 1;
   tiles = w_.make("document tiles", {ops::tile_bytes(tokens, capacity)}, Role::activation, DType::u8);
   w_.append(ops::DocumentTiles<ValueId>{batch.doc_offsets, tiles, tokens}, Phase::forward, "document tiles");
   w_.set_place(here);

@@ -27,6 +27,7 @@ struct Lowering {
   device::Kind kind = device::Kind::cpu;  // whose kernels: those of a card want scratch
   ops::ProductHow products = {};
   ops::AttentionHow attention = {};
+  int sequence = 1;  // ranks that have a part of the tokens each; attention has all tokens of a part of the heads
   Fp8Linears* fp8 = nullptr;  // linears whose products take operands in eight bits (program/passes.h); none: none
 
   bool on_card() const { return kind == device::Kind::cuda; }
@@ -231,7 +232,13 @@ class Builder {
  private:
   ProgramSet& set_;
   Writer w_;
-  ValueId document_tiles(const BatchValues& batch);  // of the program, made where they are first asked for
+  // Of the program, made where they are first asked for.
+  ValueId document_tiles(const BatchValues& batch, std::int64_t tokens);
+  // All tokens of a part of the heads, where ranks have all heads of a part of the tokens; and back.
+  ValueId attend(ValueId qkv, const BatchValues& batch, std::size_t layer, const ops::HeadLayout& layout,
+                 const AttentionForm& form);
+  ValueId heads_of_rank(ValueId x, const ops::HeadLayout& layout, const char* name);
+  ValueId tokens_of_rank(ValueId x, const ops::HeadLayout& layout, const char* name);
 
   std::uint64_t dropouts_ = 0;
   std::int64_t routers_ = 0;          // of the program so far

@@ -40,13 +40,31 @@ class DistributePass {
         put(i, node_of(dist::AllReduce<ValueId>{move->amax, {}, true}, Phase::update, "records of all ranks"));
   }
 
-  // zero1: every unit's weights on their way from the program's beginning, each waited for at its first use.
+  // Blocks that ranks of a row change places of travel where all that travels does, one after the other.
+  void pair_exchanges() {
+    for (std::size_t i = 0; i < program_.nodes.size(); ++i) {
+      Node& node = program_.nodes[i];
+      if (!std::holds_alternative<dist::AllToAll<ValueId>>(node.op)) continue;
+      node.when = When::start;
+      node.pair = pairs_++;
+      put(i + 1, node.wait());
+    }
+  }
+
+  // zero1: every unit's weights on their way from the program's beginning, each waited for at its first use. Where
+  // ranks share rows, an exchange would wait for all of them: each unit's leave when the one before is first used.
   void gather_ahead() {
-    for (const Distribution::Unit& unit : d_.units) {
-      const Touch touch = touches(d_.weights, unit, [](const Node&) { return true; });
-      const ValueId data = view_of(d_.weights, "weights of all ranks", unit.begin, unit.elements());
-      start_and_wait(dist::GatherShards<ValueId>{{}, data, d_.shards, unit.begin}, Phase::forward, "gather", 0,
-                     std::min(touch.first, program_.nodes.size()));
+    std::vector<UnitTouch> uses;
+    for (const Distribution::Unit& unit : d_.units)
+      uses.push_back({&unit, touches(d_.weights, unit, [](const Node&) { return true; })});
+    if (d_.sharing.sequence > 1) std::ranges::stable_sort(uses, {}, [](const UnitTouch& u) { return u.touch.first; });
+    std::size_t from = 0;
+    for (const auto& [unit, touch] : uses) {
+      const ValueId data = view_of(d_.weights, "weights of all ranks", unit->begin, unit->elements());
+      const std::size_t until = std::min(touch.first, program_.nodes.size());
+      start_and_wait(dist::GatherShards<ValueId>{{}, data, d_.shards, unit->begin}, Phase::forward, "gather", from,
+                     until);
+      if (d_.sharing.sequence > 1) from = until;
     }
   }
 
@@ -275,6 +293,7 @@ void distribute(ProgramSet& set, Program& program, const Distribution& d, const 
   DistributePass pass(set, program, d);
   pass.add_up_totals();
   pass.take_largest_records();
+  pass.pair_exchanges();
   if (d.sharing.mode == Mode::fsdp) {
     pass.gather_around_uses();
     if (collectives.reduce_gradients) pass.reduce_units(collectives.accumulate);

@@ -19,6 +19,7 @@
 #include "ops/lm_loss.h"
 #include "ops/orthogonalize.h"
 #include "ops/rope_qk_norm.h"
+#include "ops/split_heads.h"
 #include "ops/swiglu.h"
 #include "optim/adamw.h"
 #include "optim/muon.h"
@@ -39,7 +40,8 @@ using OpOver =
                  ops::Quantize<T>, ops::QuantizeWeight<T>, ops::BoundScale<T>, ops::MoveScales<T>, ops::Fp8Product<T>,
                  optim::SumSquares<T>, optim::GradNorm<T>, optim::AdamW<T>, optim::Refresh<T>, optim::Average<T>,
                  optim::Exchange<T>, optim::TensorSums<T>, ops::Orthogonalize<T>, optim::MuonMomentum<T>,
-                 optim::Muon<T>, ops::Custom<T>, dist::AllReduce<T>, dist::ReduceShards<T>, dist::GatherShards<T>>;
+                 optim::Muon<T>, ops::Custom<T>, dist::AllReduce<T>, dist::ReduceShards<T>, dist::GatherShards<T>,
+                 dist::AllToAll<T>, ops::SplitHeads<T>>;
 
 using Op = OpOver<ValueId>;
 using BoundOp = OpOver<Tensor>;
@@ -53,6 +55,8 @@ template <class T>
 inline constexpr bool kCollective<dist::ReduceShards<T>> = true;
 template <class T>
 inline constexpr bool kCollective<dist::GatherShards<T>> = true;
+template <class T>
+inline constexpr bool kCollective<dist::AllToAll<T>> = true;
 template <class T>
 bool is_collective(const OpOver<T>& op) {
   return std::visit([]<class O>(const O&) { return kCollective<O>; }, op);

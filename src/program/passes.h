@@ -93,7 +93,8 @@ void stream_host_values(ProgramSet& set, Program& program);
 //   fsdp   weights of a unit are there from one unit before its use until its last use, and again on the way back;
 //          gradients of a unit are added up into their owners' shards, and forgotten
 // Every collective is a pair of nodes, so that it travels while other nodes compute. In every mode, the totals that
-// decide an update are added up over the ranks.
+// decide an update are added up over the ranks. Exchanges between the ranks of a row stand in the program already
+// (Builder::attention) and become pairs as well.
 
 struct Distribution {
   dist::Sharing sharing;

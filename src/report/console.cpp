@@ -42,7 +42,10 @@ std::string ranks_line(const train::RunHeader& h) {
 std::string batch_line(const train::RunHeader& h) {
   const config::Train& t = h.config->train;
   const std::string accumulate = t.accumulate > 1 ? fmt::format(" x {} micro-batches", t.accumulate) : "";
-  const std::string ranks = h.sharing.alone() ? "" : fmt::format(" x {}", counted(h.sharing.ranks, "rank"));
+  const std::string ranks = h.sharing.alone()         ? ""
+                            : h.sharing.sequence == 1 ? fmt::format(" x {}", counted(h.sharing.ranks, "rank"))
+                                                      : fmt::format(" x {} of {}", counted(h.sharing.groups(), "group"),
+                                                                    counted(h.sharing.sequence, "rank"));
   return fmt::format("{} x {}{}{} = {} a step, {}; {} recomputed", counted(t.batch_size, "row"),
                      counted(t.seq_len, "token"), accumulate, ranks, counted(h.tokens_per_step, "token"),
                      h.steps > 0 ? counted(h.steps, "step") : fmt::format("train.max_hours = {:g}", t.max_hours),
@@ -58,7 +61,7 @@ std::string rate_line(const train::RunHeader& h) {
   const auto in_tokens = [](std::int64_t tokens) {
     return tokens > 0 ? fmt::format(" ({})", grouped(tokens, "token")) : "";
   };
-  if (const std::int64_t warmup = optim::warmup_steps(*h.config, h.steps, h.sharing.ranks); warmup > 0)
+  if (const std::int64_t warmup = optim::warmup_steps(*h.config, h.steps, h.sharing.groups()); warmup > 0)
     text += fmt::format(" after {}{} of warm-up", counted(warmup, "step"), in_tokens(o.warmup_tokens));
   const std::string low = train::short_rate(o.min_lr);
   if (o.schedule == "constant") {
@@ -70,7 +73,7 @@ std::string rate_line(const train::RunHeader& h) {
   } else {
     const std::string last =
         o.decay_tokens > 0
-            ? counted(optim::decay_steps(*h.config, h.steps, h.sharing.ranks), "step") + in_tokens(o.decay_tokens)
+            ? counted(optim::decay_steps(*h.config, h.steps, h.sharing.groups()), "step") + in_tokens(o.decay_tokens)
             : fmt::format("{:.4g}%", 100 * o.decay_fraction);
     text +=
         fmt::format(", {} {} over the last {}", o.decay_shape == "sqrt" ? "by a root to" : "straight to", low, last);

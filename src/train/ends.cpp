@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <numeric>
 #include <utility>
 
+#include "base/error.h"
 #include "base/words.h"
 #include "config/ramps.h"
 
@@ -38,11 +40,12 @@ std::int64_t total_steps(const config::Train& t, std::optional<double> batches_o
   return steps == kNever ? 0 : steps;
 }
 
-Ends::Ends(const config::Config& config, std::int64_t steps, TellSteps tell, Clock clock)
+Ends::Ends(const config::Config& config, std::int64_t steps, TellSteps tell, Clock clock, io::Communicator* ranks)
     : config_(config),
       limit_steps_(steps > 0 ? steps : kNoEnd),
       tell_(std::move(tell)),
       clock_(clock),
+      ranks_(ranks),
       began_(clock()),
       last_at_(began_),
       from_(began_) {}
@@ -60,8 +63,19 @@ void Ends::restore(const EndsState& before, std::int64_t step) {
   }
   end_ = End::none;
   look_at_losses(step);
+  if (over() || config_.train.max_hours == 0) return;
+  if (!ranks_) return take_up_hours(step);
+  if (made_ > 0) return;  // they hear of their hours after the next step
+  // At the start each rank finds the same by itself, to the bit, since time stands still.
+  const Clock clock = std::exchange(clock_, [] { return 0.0; });
+  const double began = std::exchange(began_, 0.0);
+  take_up_hours(step);
+  clock_ = clock;
+  began_ = began;
+}
+
+void Ends::take_up_hours(std::int64_t step) {
   const double hours = config_.train.max_hours;
-  if (over() || hours == 0) return;
   if (state_.hours_over >= hours || trained() >= limit()) {
     end_ = End::hours;
     end_step_ = step;
@@ -110,7 +124,28 @@ void Ends::stepped(std::int64_t step) {
   const double since = now - std::exchange(last_at_, now) - std::exchange(last_asides_, 0);
   last_ = made_ > 1 ? since : 0;  // before the first one the run started up
   if (made_ == kFirstSteps) measure_from_here();
-  if (config_.train.max_hours > 0) look_at_hours(step);
+  if (config_.train.max_hours == 0) return;
+  if (counts_hours()) look_at_hours(step);
+  hear_of_hours(step);
+}
+
+// Clocks of ranks differ, and a run's steps and rates must not.
+void Ends::hear_of_hours(std::int64_t step) {
+  if (!ranks_) return;
+  struct Found {
+    double over, hours_over, fitted_hours;
+    std::int64_t fitted_steps;
+  } found{end_ == End::hours ? 1.0 : 0.0, state_.hours_over, state_.fitted_hours, state_.fitted_steps};
+  const std::string said = ranks_->broadcast(std::string(reinterpret_cast<const char*>(&found), sizeof found));
+  REDLINE_CHECK(said.size() == sizeof found, "rank 0 sent {} bytes about its hours", said.size());
+  if (counts_hours()) return;
+  std::memcpy(&found, said.data(), sizeof found);
+  state_.hours_over = found.hours_over;
+  state_.fitted_hours = found.fitted_hours;
+  state_.fitted_steps = found.fitted_steps;
+  if (found.over == 0) return;
+  end_ = End::hours;
+  end_step_ = step;
 }
 
 void Ends::look_at_hours(std::int64_t step) {

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "config/config.h"
+#include "io/communicator.h"
 
 namespace redline::train {
 
@@ -39,8 +40,10 @@ class Ends {
   // Called each time the steps that fit into the hours are counted, with a sentence and the run's last step.
   using TellSteps = std::function<void(const std::string&, std::int64_t)>;
 
-  // `steps` comes from train.max_steps, max_tokens or epochs; 0: none of them is set. The clock starts here.
-  Ends(const config::Config& config, std::int64_t steps, TellSteps tell, Clock clock = steady_seconds);
+  // `steps` comes from train.max_steps, max_tokens or epochs; 0: none of them is set. The clock starts here. Of `ranks`
+  // the first counts the hours, and the others hear after every step what it has found.
+  Ends(const config::Config& config, std::int64_t steps, TellSteps tell, Clock clock = steady_seconds,
+       io::Communicator* ranks = nullptr);
 
   // Called before restore() where the held-out data have changed: the checkpoint's losses cannot be compared with new
   // ones.
@@ -95,6 +98,9 @@ class Ends {
   void measure_from_here();
   void look_at_losses(std::int64_t step);
   void look_at_hours(std::int64_t step);
+  void take_up_hours(std::int64_t step);
+  bool counts_hours() const { return !ranks_ || ranks_->rank() == 0; }
+  void hear_of_hours(std::int64_t step);
   void fit(std::int64_t step, double seconds_a_step);
   std::string why() const;
 
@@ -102,6 +108,7 @@ class Ends {
   const std::int64_t limit_steps_;  // of the configuration; kNoEnd: it says none
   TellSteps tell_;
   Clock clock_;
+  io::Communicator* ranks_;
   double began_;
   EndsState state_;  // its seconds are those before this session
   bool forget_losses_ = false;

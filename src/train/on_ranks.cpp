@@ -8,6 +8,7 @@
 #include <array>
 
 #include "base/error.h"
+#include "base/words.h"
 
 namespace redline::train {
 namespace {
@@ -20,24 +21,27 @@ constexpr std::array kAll = {Mode::ddp, Mode::zero1, Mode::fsdp};
 
 std::span<const NotOnRanks> not_on_ranks() {
   static const std::array kRows = {
-      NotOnRanks{"train.max_hours",
-                 "train.max_hours",
-                 [](const config::Config& c) { return c.train.max_hours > 0; },
-                 {kAll.begin(), kAll.end()},
-                 "each of them would count hours of its own",
-                 "set train.max_steps or train.max_tokens"},
       NotOnRanks{"precision.matmul = \"fp8\"",
                  "precision.matmul",
                  [](const config::Config& c) { return c.precision.matmul == "fp8"; },
                  {Mode::zero1, Mode::fsdp},
                  "its copies of weights are made from whole ones",
                  "use parallel.mode = \"ddp\" or \"auto\", or precision.matmul = \"bf16\""},
-      NotOnRanks{"train.accumulate_from = 1",
-                 "train.accumulate_from",
-                 [](const config::Config& c) { return c.train.accumulate_from == 1 && c.train.accumulate > 1; },
-                 {Mode::ddp, Mode::zero1},
-                 "ranks add their gradients up behind the last micro-batch of several",
-                 "give 2 or more and a smaller train.batch_size, or parallel.mode = \"fsdp\""},
+      NotOnRanks{"a parallel.sequence that does not divide model.heads",
+                 "parallel.sequence",
+                 [](const config::Config& c) { return c.model.heads % c.parallel.sequence != 0; },
+                 {kAll.begin(), kAll.end()},
+                 "the ranks of a row have as many heads each",
+                 "give one that does"},
+      NotOnRanks{"a train.seq_len that parallel.sequence does not divide",
+                 "train.seq_len",
+                 [](const config::Config& c) {
+                   const bool sixteens = c.precision.matmul == "fp8" && c.parallel.sequence > 1;
+                   return c.train.seq_len % (c.parallel.sequence * (sixteens ? 16 : 1)) != 0;
+                 },
+                 {kAll.begin(), kAll.end()},
+                 "the ranks of a row have as many tokens each, in fp8 a multiple of 16",
+                 "give one that it does"},
   };
   return kRows;
 }
@@ -65,7 +69,12 @@ std::vector<Mode> modes_for(const config::Config& config, int ranks) {
   return modes;
 }
 
-void require_for_ranks(const config::Config& config) {
+void require_for_ranks(const config::Config& config, int ranks) {
+  if (const std::int64_t of = config.parallel.sequence; ranks % of != 0)
+    fail_user("{}parallel.sequence = {} shares every row among {}, and there {}; start a multiple of {}, or set 1",
+              config.origins.prefix({"parallel.sequence"}), of, counted(of, "rank"),
+              ranks == 1 ? "is 1" : fmt::format("are {}", ranks), of);
+  if (ranks == 1) return;
   const bool open = config.parallel.mode == "auto";
   if (open && !modes_for(config, 2).empty()) return;
   if (const std::string text = refusal(config, open ? Mode::fsdp : dist::mode_named(config.parallel.mode));

@@ -32,7 +32,8 @@ std::string refusal(const config::Config& config, dist::Mode mode);
 // The modes that so many ranks may have, each of which keeps less than those before it.
 std::vector<dist::Mode> modes_for(const config::Config& config, int ranks);
 
-// A configuration that no run on several ranks can have is a UserError: its own mode is refused, or for "auto" all are.
-void require_for_ranks(const config::Config& config);
+// A configuration that no run on so many ranks can have is a UserError: its own mode is refused, or for "auto" all are,
+// or rows cannot be shared among them.
+void require_for_ranks(const config::Config& config, int ranks);
 
 }  // namespace redline::train

@@ -42,8 +42,8 @@ HeldOut::HeldOut(const config::Config& config, data::BatchShape shape, const dis
     : tokens_(config.train.eval_tokens), batches_(config.train.eval_batches) {
   for (const data::HeldOutSet& set : data::held_out_sets(data::corpus_options(config))) {
     data::LoaderOptions options = data::evaluation_options(config.data, shape, tokens_);
-    options.rank = sharing.rank;
-    options.ranks = sharing.ranks;
+    options.rank = sharing.group();
+    options.ranks = sharing.groups();
     auto loader = std::make_unique<data::Loader>(data::open_held_out_corpus(set.corpus), options);
     const data::Corpus& corpus = loader->corpus();
     sets_.push_back({set.name, std::move(loader), model::BytesOfIds(corpus)});
@@ -93,7 +93,7 @@ std::vector<HeldOutLoss> HeldOut::evaluate(model::Engine& engine,
     const model::Evaluation e = model::evaluate(
         engine, *set.loader, batches_,
         [&](std::int64_t done, std::int64_t of) {
-          const std::int64_t all = std::max<std::int64_t>(seen * (ranks ? ranks->ranks() : 1), 1);
+          const std::int64_t all = std::max<std::int64_t>(seen * engine.options().sharing.groups(), 1);
           progress(done, of > 0 ? of : std::max(done, (done * tokens + all - 1) / all));
         },
         [&](const data::Batch& batch) { seen += batch.real_tokens; }, ranks, &set.bytes);

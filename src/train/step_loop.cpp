@@ -90,7 +90,7 @@ struct StepLoop::Phases {
             [&keeper](const std::string& sentence, std::int64_t last) {
               keeper.tell(Planned{{{sentence}}, last});
             },
-            options.hours_clock),
+            options.hours_clock, options.team.communicator),
         rescue(session),
         steps(session, data, ends, rescue),
         asides(session, data.held_out(), ends, rescue),
@@ -221,7 +221,7 @@ RunHeader StepLoop::header() const {
   std::optional<double> epochs;
   const std::int64_t steps = ends.over() ? step() : ends.steps() == Ends::kNoEnd ? 0 : ends.steps();
   if (data.epoch() && steps > 0)
-    epochs = static_cast<double>(config::micro_batches_before(config.train, steps) * session.ranks()) /
+    epochs = static_cast<double>(config::micro_batches_before(config.train, steps) * session.groups()) /
              data.epoch()->batches;
   return {
       .config = &config,
@@ -240,7 +240,7 @@ RunHeader StepLoop::header() const {
       .steps = steps,
       .first_step = step(),
       .seconds_left = ends.seconds_left(),
-      .tokens_per_step = data.slots() * config.train.accumulate * session.ranks(),
+      .tokens_per_step = data.slots() * config.train.accumulate * session.groups(),
       .sharing = options.team.sharing,
       .engine = options.team.group ? options.team.group->engine() : "",
       .restart = options.restart,

@@ -129,8 +129,8 @@ data::LoaderOptions RunData::training_options() {
   const config::Config& config = session_.config;
   data::LoaderOptions o =
       data::loader_options(config.data, session_.lowering.batch, session_.device.kind() == device::Kind::cpu);
-  o.rank = session_.options.team.sharing.rank;
-  o.ranks = session_.ranks();
+  o.rank = session_.options.team.sharing.group();
+  o.ranks = static_cast<int>(session_.groups());
   o.packer.cut_later = config.train.seq_len_from;
   if (config.data.debug) o.report = [this](const data::PipelineStats& f) { session_.keeper.tell(Pipeline{f}); };
   return o;
@@ -228,7 +228,7 @@ std::int64_t RunData::steps_of_run() const {
         "{}train.epochs ({}) counts passes over data that end, and data.train ({}) has no end; give "
         "train.max_steps instead",
         config.origins.prefix({"train.epochs", "data.train"}), config.train.epochs, loader_.corpus().name());
-  return total_steps(config.train, epoch_ ? std::optional(epoch_->batches) : std::nullopt, session_.ranks());
+  return total_steps(config.train, epoch_ ? std::optional(epoch_->batches) : std::nullopt, session_.groups());
 }
 
 bool RunData::compare(const RunState& before, const Path& checkpoint, const std::function<void()>& new_losses) {
@@ -500,7 +500,7 @@ bool Steps::queue() {
   const config::Config& config = session_.config;
   QueuedStep& s = steps_[queued_];
   s.step = state.step + 1;
-  s.lr = optim::learning_rate(config, state.step, ends_.steps(), session_.ranks());
+  s.lr = optim::learning_rate(config, state.step, ends_.steps(), session_.groups());
   // A rank that left a step would leave the others waiting.
   engine.drop_on(session_.alone() ? session_.options.drop : nullptr);
   try {
@@ -557,9 +557,10 @@ void Steps::micro_steps(QueuedStep& sums) {
     batch.cut_documents(longest);  // after the rehearsal, which chooses kernels for the whole run
     engine.clock().wait_for_all_but(micro_steps_ahead());
     engine.upload(batch);
+    const data::TokenCounts here = engine.counts_here(batch);
+    const std::int64_t number = micro * session_.groups() + session_.options.team.sharing.group();
     engine.set_step(static_cast<std::uint64_t>(done), sums.lr, 0,
-                    static_cast<std::uint64_t>((micro * session_.ranks() + session_.options.team.sharing.rank) *
-                                               batch.shape.tokens()));
+                    static_cast<std::uint64_t>(number * batch.shape.tokens() + here.first));
     const bool last = micro + 1 == sums.micro_batches;
     if (micro == 0 && !session_.lowered().fp8.empty() && due(sums.step, config.log.fp8_every))
       sums.fp8.emplace(engine.watched_micro_step(true, last));
@@ -567,11 +568,11 @@ void Steps::micro_steps(QueuedStep& sums) {
       engine.micro_step(micro == 0, last);
     if (micro == 0 && due(sums.step, config.log.norms_every)) {
       sums.norms.emplace();
-      sums.norms->small.counts.pairs = last ? 0 : static_cast<double>(batch.pairs);
+      sums.norms->small.counts.pairs = last ? 0 : static_cast<double>(here.pairs);
       if (!last) engine.small_gradient(static_cast<std::uint64_t>(done), sums.norms->small.counts.pairs);
     }
-    sums.pairs += batch.pairs;
-    sums.real_tokens += batch.real_tokens;
+    sums.pairs += here.pairs;
+    sums.real_tokens += here.real_tokens;
     sums.flops += engine.model_flops(batch);
     sums.flops_palm += engine.model_flops_palm(batch);
   }
@@ -624,7 +625,7 @@ StepMetrics Steps::finish() {
   rescue_.judge(s, loss, update);
   const std::int64_t ranks = session_.ranks();
   if (session_.options.peak_was_measured) raise_peak(s.flops / static_cast<double>(ranks) / result.time.seconds);
-  StepMetrics m = s.metrics(loss, update.grad_norm, result.time, data_.slots() * s.micro_batches * ranks,
+  StepMetrics m = s.metrics(loss, update.grad_norm, result.time, data_.slots() * s.micro_batches * session_.groups(),
                             peak_ * static_cast<double>(ranks));
   if (s.norms) m.norms = norms_of(s, update);
   if (session_.config.data.long_documents == "truncate") m.truncated_tokens = s.truncated_tokens;
@@ -657,7 +658,8 @@ NormsObservation Steps::norms_of(const QueuedStep& step, const UpdateResult& upd
   };
   const UpdateResult& small = step.norms->small;
   const bool apart = !session_.alone() && session_.options.team.sharing.mode != dist::Mode::fsdp;
-  if (small.counts.pairs > 0 && update.finite == 1.0f) {
+  // A rank that has a part of its rows has a part of their gradient, too, whose size means nothing.
+  if (small.counts.pairs > 0 && update.finite == 1.0f && (!apart || session_.groups() == session_.ranks())) {
     const GradientSize first{squares(small), small.counts.pairs, apart ? static_cast<double>(session_.ranks()) : 1};
     if (const auto look = estimate_noise(first, {squares(update), update.counts.pairs})) noise_.add(*look);
     seen.noise_scale = noise_.pairs();

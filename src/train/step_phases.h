@@ -30,6 +30,7 @@ struct Session {
 
   bool alone() const { return options.team.alone(); }
   std::int64_t ranks() const { return options.team.sharing.ranks; }
+  std::int64_t groups() const { return options.team.sharing.groups(); }  // of ranks: each has a batch a micro-step
   bool asked_to_stop() const { return options.stop && *options.stop != 0; }
   // Ranks stop after the same step, the first whose result tells that one of them was asked to stop.
   bool stopping() const { return alone() ? asked_to_stop() : a_rank_stops; }

@@ -679,7 +679,7 @@ TrainResult train(const TrainOptions& options, device::Device& device, FileSyste
   const model::Fp8Products fp8 = model::fp8_products(options.config);
   if (!header.fp8.empty() && fp8.taken.empty() && !fp8.head)
     folder.tell(Warning{"precision.matmul is fp8, and no product takes it here: the run goes on in bf16"});
-  for (const Doubt& doubt : doubtful_settings(options.config, header.steps, header.sharing.ranks)) {
+  for (const Doubt& doubt : doubtful_settings(options.config, header.steps, header.sharing.groups())) {
     if (doubt.hint)
       folder.tell(Note{doubt.sentence});
     else

@@ -36,13 +36,13 @@ struct Row {
 
 class RankProcesses : public ::testing::Test {
  protected:
-  std::string line(int ranks, const std::string& keys, const std::string& out) const {
+  std::string line(int ranks, const std::string& keys, const std::string& out, int sequence = 1) const {
     const std::string launch = ranks == 1 ? "" : fmt::format(" launch -n {} --", ranks);
     return fmt::format("exec {}{}{}train.accumulate={} {} --out {} >> {} 2>&1", testing::program(), launch, kRun,
-                       4 / ranks, keys, (temp_.path() / out).string(), log().string());
+                       4 * sequence / ranks, keys, (temp_.path() / out).string(), log().string());
   }
-  int train(int ranks, const std::string& keys, const std::string& out) const {
-    const int status = std::system(line(ranks, keys, out).c_str());
+  int train(int ranks, const std::string& keys, const std::string& out, int sequence = 1) const {
+    const int status = std::system(line(ranks, keys, out, sequence).c_str());
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }
   static std::string kill_rank(pid_t launch, int rank) {
@@ -131,6 +131,40 @@ TEST_F(RankProcesses, ARankThatFailsTwiceIsLeftOut) {
   const std::string events = real_files().read(temp_.path() / "killed" / "events.jsonl");
   EXPECT_NE(events.find("\"restart\":\"restart 1 of 5"), std::string::npos) << events;
   EXPECT_NE(events.find("\"restart\":\"restart 2 of 5"), std::string::npos) << events;
+}
+
+// Two groups of two ranks; then one group goes on, and then one rank, which has all rows of a step.
+TEST_F(RankProcesses, RowsThatRanksShareAreThoseOfOneRank) {
+  ASSERT_EQ(train(1, "train.max_steps=12", "one"), 0) << told();
+  const std::vector<Row> one = rows("one");
+  const auto expect_same = [&](const std::string& name) {
+    const std::vector<Row> got = rows(name);
+    ASSERT_EQ(got.size(), one.size()) << told();
+    for (std::size_t i = 0; i < one.size(); ++i) {
+      EXPECT_NEAR(got[i].loss, one[i].loss, 1e-5 * one[i].loss) << name << ", step " << i + 1;
+      if (one[i].eval_loss > 0) {
+        EXPECT_NEAR(got[i].eval_loss, one[i].eval_loss, 1e-5 * one[i].eval_loss) << name << ", step " << i + 1;
+      }
+    }
+  };
+  for (const char* mode : {"ddp", "zero1", "fsdp"}) {
+    const std::string name = fmt::format("shared-{}", mode);
+    const std::string keys = fmt::format("parallel.sequence=2 parallel.mode={} train.max_steps=12", mode);
+    ASSERT_EQ(train(4, keys, name, 2), 0) << told();
+    expect_same(name);
+  }
+  const std::string to = (temp_.path() / "moved").string();
+  ASSERT_EQ(train(4, "parallel.sequence=2 train.max_steps=4", "moved", 2), 0) << told();
+  const auto go_on = [&](const std::string& launch, const std::string& keys) {
+    return std::system(fmt::format("exec {} {} train --resume --device cpu --out {} {} >> {} 2>&1", testing::program(),
+                                   launch, to, keys, log().string())
+                           .c_str());
+  };
+  ASSERT_EQ(go_on("launch -n 2 --", "train.max_steps=8"), 0) << told();
+  EXPECT_NE(go_on("", "train.max_steps=12"), 0) << "one rank has no group of two";
+  EXPECT_NE(told().find("parallel.sequence = 2 shares every row among 2 ranks, and there is 1"), std::string::npos);
+  ASSERT_EQ(go_on("", "train.max_steps=12 parallel.sequence=1"), 0) << told();
+  EXPECT_EQ(rows("moved").size(), 12u);
 }
 
 TEST_F(RankProcesses, ARankKilledInsideASaveLosesNothing) {

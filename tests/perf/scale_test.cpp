@@ -64,6 +64,38 @@ TEST(Scale, EveryModeSendsItsBytes) {
 }
 
 // Whatever the network: no longer than one after the other, no shorter than the longer of both.
+// Rows that ranks share: a rank has its share of the tokens and all of the step's work is done, attention sends
+// queries, keys and values there and their results back, and the state is as without.
+TEST(Scale, RanksOfARowShareItsTokensAndItsWork) {
+  const Machine h200 = machine_named("h200");
+  const std::vector<std::string> keys = {"train.batch_size=1", "train.accumulate=1", "train.seq_len=16384",
+                                         "train.recompute=none"};
+  const auto with = [&](int sequence) {
+    std::vector<std::string> all = keys;
+    all.push_back(fmt::format("parallel.sequence={}", sequence));
+    return config_of("llama-1.36b", all);
+  };
+  for (const Mode mode : kModes) {
+    const Plan whole = make_plan(with(1), h200, spread(mode, 8)), shared = make_plan(with(2), h200, spread(mode, 8));
+    EXPECT_EQ(2 * shared.tokens_per_step, whole.tokens_per_step);
+    EXPECT_NEAR(shared.flops.total() / whole.flops.total(), 1, 1e-9) << "a token";
+    EXPECT_NEAR(shared.flops.palm() / whole.flops.palm(), 1, 1e-9);
+    EXPECT_NEAR(shared.times.compute / whole.times.compute, 0.5, 0.1);
+    EXPECT_EQ(shared.memory.moments, whole.memory.moments);
+    EXPECT_LT(shared.memory.activations, 0.65 * static_cast<double>(whole.memory.activations)) << name_of(mode);
+    EXPECT_LT(std::abs(shared.memory.gathered - whole.memory.gathered), 1 << 20) << name_of(mode);
+    const config::Model m = with(2).model;
+    const double row = 2.0 * static_cast<double>((2 * m.heads + 2 * m.kv_heads) * m.head_dim);
+    double exchanged = 0;
+    for (const CollectiveUse& u : shared.times.collectives)
+      if (u.collective == Collective::all_to_all) exchanged += u.bytes;
+    EXPECT_NEAR(exchanged / (2 * row * 16384 / 2 * static_cast<double>(m.layers)), 1, 1e-9) << name_of(mode);
+  }
+  const ScalePlan plan = plan_ranks(with(2), h200, ndr(), 8);
+  EXPECT_EQ(plan.choice().tokens_of_ranks(), 4 * 16384);
+  for (const RankPlan& p : plan.scaling) EXPECT_TRUE(p.ranks == 1 || p.ranks % 2 == 0) << p.ranks;
+}
+
 TEST(Scale, CommunicationHidesUnderComputeAndNothingElse) {
   const config::Config c = config_of("llama-1.36b", {"train.accumulate=1"});
   for (const Mode mode : kModes) {

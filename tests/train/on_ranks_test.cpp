@@ -22,9 +22,9 @@ constexpr Mode kModes[] = {Mode::ddp, Mode::zero1, Mode::fsdp};
 
 // A configuration that each row is about, by its key.
 const std::map<std::string_view, std::vector<std::string>> kExamples = {
-    {"train.max_hours", {"train.max_hours=2"}},
+    {"parallel.sequence", {"parallel.sequence=4"}},
+    {"train.seq_len", {"parallel.sequence=2", "train.seq_len=63"}},
     {"precision.matmul", {"precision.matmul=fp8"}},
-    {"train.accumulate_from", {"train.accumulate_from=1", "train.accumulate_ramp_steps=4"}},
 };
 
 config::Config example_of(std::vector<std::string> keys, std::string_view mode) {
@@ -45,7 +45,7 @@ TEST(OnRanks, EveryRowRefusesItsModesWithItsSentence) {
       const config::Config asked = example_of(keys, name_of(mode));
       const std::string name = fmt::format("{} with {}", row.setting, name_of(mode));
       EXPECT_EQ(!refusal(asked, mode).empty(), refused) << name;
-      const std::string error = error_of([&] { require_for_ranks(asked); });
+      const std::string error = error_of([&] { require_for_ranks(asked, 4); });
       EXPECT_EQ(error, refused ? refusal(asked, mode) : "no error") << name;
       if (refused) {
         EXPECT_TRUE(says(error, {row.setting, row.because, row.instead})) << name;
@@ -53,19 +53,31 @@ TEST(OnRanks, EveryRowRefusesItsModesWithItsSentence) {
     }
     const std::vector<Mode> left = modes_for(open, 2);
     EXPECT_EQ(left.size() + row.modes.size(), std::size(kModes)) << row.setting;
-    EXPECT_EQ(error_of([&] { require_for_ranks(open); }) == "no error", !left.empty()) << row.setting;
+    EXPECT_EQ(error_of([&] { require_for_ranks(open, 4); }) == "no error", !left.empty()) << row.setting;
     EXPECT_EQ(modes_for(open, 1).size(), std::size(kModes)) << row.setting << ": one rank may have any";
   }
 }
 
+TEST(OnRanks, RowsAreSharedAmongWholeGroups) {
+  const config::Config two = testing::tiny_run({"parallel.sequence=2"});
+  for (const int ranks : {2, 4, 6}) EXPECT_EQ(error_of([&] { require_for_ranks(two, ranks); }), "no error") << ranks;
+  for (const int ranks : {1, 3})
+    EXPECT_TRUE(says(error_of([&] { require_for_ranks(two, ranks); }),
+                     {"parallel.sequence = 2", "start a multiple of 2", "or set 1"}))
+        << ranks;
+  EXPECT_TRUE(says(error_of([] { testing::tiny_run({"parallel.sequence=3"}); }), {"a power of two"}));
+}
+
 TEST(OnRanks, WhatIsNotRefusedCanBeLowered) {
-  std::vector<config::Config> all = {testing::tiny_run(), testing::tiny_run({"optim.name=muon"})};
+  std::vector<config::Config> all = {
+      testing::tiny_run(), testing::tiny_run({"optim.name=muon"}), testing::tiny_run({"parallel.sequence=2"}),
+      testing::tiny_run({"train.accumulate_from=1", "train.accumulate_ramp_steps=4", "train.max_hours=1"})};
   for (const auto& [key, keys] : kExamples) all.push_back(example_of(keys, "auto"));
   for (const config::Config& c : all)
     for (const Mode mode : modes_for(c, 4))
       for (const device::Kind kind : {device::Kind::cpu, device::Kind::cuda}) {
         model::LoweringOptions options = model::lowering_options(c, kind);
-        options.sharing = {1, 4, mode};
+        options.sharing = {.rank = 1, .ranks = 4, .mode = mode, .sequence = static_cast<int>(c.parallel.sequence)};
         EXPECT_NO_THROW(model::lower(c.model, options)) << name_of(mode);
       }
 }

@@ -22,6 +22,7 @@ using testing::ThreadGroup;
 
 constexpr int kMicroBatches = 12;  // of a step, whoever computes them
 
+// `ranks`, or groups of them that share rows.
 config::Config config_for(int ranks, std::vector<std::string> more = {}) {
   more.insert(more.begin(), {fmt::format("train.accumulate={}", kMicroBatches / ranks),
                              fmt::format("parallel.ranks={}", ranks), "train.max_steps=12", "train.batch_size=1"});
@@ -41,6 +42,7 @@ class Spoiled final : public dist::Group {
   }
   void run(const dist::ReduceShards<Tensor>& op, void* stream) override { group_.run(op, stream); }
   void run(const dist::GatherShards<Tensor>& op, void* stream) override { group_.run(op, stream); }
+  void run(const dist::AllToAll<Tensor>& op, void* stream) override { group_.run(op, stream); }
 
  private:
   dist::Group& group_;
@@ -83,7 +85,10 @@ RanksRan train_on(int ranks, Mode mode, const config::Config& config, const Path
     options.resume = asked.resume;
     if (rank == 0) options.observers = {&ran.seen, &stop_at};
     if (ranks > 1)
-      options.team = {.sharing = {rank, ranks, mode, false},
+      options.team = {.sharing = {.rank = rank,
+                                  .ranks = ranks,
+                                  .mode = mode,
+                                  .sequence = static_cast<int>(config.parallel.sequence)},
                       .group = &group,
                       .communicator = &communicator,
                       .saving = &beside,
@@ -199,12 +204,59 @@ TEST_F(RankRuns, AStepThatGrowsDoesSoOnAllRanks) {
     expect_close(losses(ran.seen), losses(alone.seen), name);
     for (std::size_t i = 0; i < 8; ++i) EXPECT_EQ(ran.seen.steps[i].tokens, alone.seen.steps[i].tokens) << name;
   }
-  // A first step of one micro-batch on each rank needs gradients that are added up after every one.
-  const RanksRan fsdp = train_on(4, Mode::fsdp, config(4), folder("4"));
-  ASSERT_EQ(fsdp.errors, std::vector<std::string>(4));
-  expect_close(losses(fsdp.seen), losses(alone.seen), "4 fsdp");
-  for (const std::string& error : train_on(4, Mode::ddp, config(4), folder("refused")).errors)
-    EXPECT_TRUE(says(error, {"train.accumulate_from = 1", "parallel.mode = \"fsdp\""}));
+  // Gradients of a first step of one micro-batch on each rank are added up after it, those of others after their last.
+  for (const Mode mode : {Mode::ddp, Mode::zero1, Mode::fsdp}) {
+    const std::string name = fmt::format("4 {}", name_of(mode));
+    const RanksRan ran = train_on(4, mode, config(4), folder(name));
+    ASSERT_EQ(ran.errors, std::vector<std::string>(4)) << name;
+    expect_close(losses(ran.seen), losses(alone.seen), name);
+  }
+}
+
+// Packed documents, dropout, evaluation and what a step counts, in whole runs.
+TEST_F(RankRuns, RowsThatRanksShareAreThoseOfOneRank) {
+  const std::vector<std::string> keys = {"train.max_steps=6", "model.heads=4", "model.kv_heads=2", "model.head_dim=8"};
+  const RanksRan alone = train_on(1, Mode::ddp, config_for(1, keys), folder("alone"));
+  ASSERT_EQ(alone.errors, std::vector<std::string>{""});
+  for (const auto& [ranks, sequence] : {std::pair{2, 2}, std::pair{4, 2}, std::pair{4, 4}})
+    for (const Mode mode : {Mode::ddp, Mode::zero1, Mode::fsdp}) {
+      const std::string name = fmt::format("rows of {} on {}, {}", sequence, ranks, name_of(mode));
+      std::vector<std::string> with = keys;
+      with.push_back(fmt::format("parallel.sequence={}", sequence));
+      const RanksRan ran = train_on(ranks, mode, config_for(ranks / sequence, with), folder(name));
+      ASSERT_EQ(ran.errors, std::vector<std::string>(static_cast<std::size_t>(ranks))) << name;
+      expect_close(losses(ran.seen), losses(alone.seen), name);
+      expect_close(ran.seen.evaluations, alone.seen.evaluations, name);
+      for (std::size_t i = 0; i < 6; ++i) {
+        const StepMetrics &got = ran.seen.steps[i], &want = alone.seen.steps[i];
+        EXPECT_EQ(got.tokens, want.tokens) << name;
+        EXPECT_EQ(got.padding, want.padding) << name;
+        EXPECT_EQ(got.eval_tokens, want.eval_tokens) << name;
+        EXPECT_NEAR(got.tflops * got.step_ms, want.tflops * want.step_ms, 1e-9) << name;
+      }
+    }
+}
+
+// A resume may share rows otherwise: a step keeps its rows, and a checkpoint knows nothing of it.
+TEST_F(RankRuns, ARunGoesOnWithAnotherSequence) {
+  const std::vector<std::string> keys = {"train.max_steps=9", "model.heads=4", "model.head_dim=8",
+                                         "train.sample_every=4", "train.sample_tokens=3"};
+  const RanksRan alone = train_on(1, Mode::ddp, config_for(1, keys), folder("alone"));
+  std::vector<double> all;
+  std::int64_t until = 0;
+  for (const auto& [ranks, sequence, mode] :
+       {std::tuple{4, 4, Mode::fsdp}, std::tuple{4, 2, Mode::zero1}, std::tuple{2, 1, Mode::ddp}}) {
+    until += 3;
+    std::vector<std::string> with = keys;
+    with.push_back(fmt::format("parallel.sequence={}", sequence));
+    const RanksRan ran = train_on(ranks, mode, config_for(ranks / sequence, with), folder("moved"),
+                                  {.resume = until > 3, .stop_rank = until == 9 ? -1 : 1, .stop_at = until - 1});
+    ASSERT_EQ(ran.errors, std::vector<std::string>(static_cast<std::size_t>(ranks)));
+    for (const TrainResult& r : ran.results) EXPECT_EQ(r.steps, until) << ranks;
+    const std::vector<double> here = losses(ran.seen);
+    all.insert(all.end(), here.begin(), here.end());
+  }
+  expect_close(all, losses(alone.seen), "moved");
 }
 
 TEST_F(RankRuns, OneThatIsAskedToStopStopsAllBehindTheSameStepAndResumeIsExact) {
@@ -279,6 +331,38 @@ TEST_F(RankRuns, SaveAfterTheSameStepByTheClockOfRank0) {
     EXPECT_EQ(ran.seen.saves, (std::vector<std::int64_t>{5, 10, 12}));
     EXPECT_EQ(io::checkpoint_problem(real_files(), checkpoint(folder(name), 10)), "");
   }
+}
+
+// Clocks of other ranks say anything: rank 0 counts the hours and the steps that fit, and rates are the same on all.
+TEST_F(RankRuns, TheHoursAreThoseOfRank0) {
+  const auto run = [&](const std::string& name, std::vector<std::string> keys) {
+    rank_0_clock = 0;
+    Hears clock([](const Stepped&) { rank_0_clock += 60; });
+    keys.insert(keys.end(), {"train.max_steps=100", "checkpoint.every=0", "train.eval_every=0"});
+    return train_on(2, Mode::zero1, config_for(2, keys), folder(name),
+                    {.resume = real_files().exists(folder(name)), .change = [&](TrainOptions& options, int rank) {
+                       options.hours_clock = rank == 0 ? clock_of_rank_0 : clock_of_others;
+                       if (rank == 0) options.observers.push_back(&clock);
+                     }});
+  };
+  const RanksRan ended = run("ended", {"train.max_hours=0.25"});
+  ASSERT_EQ(ended.errors, std::vector<std::string>(2));
+  EXPECT_EQ(ended.results[0].outcome, Outcome::finished);
+  EXPECT_GT(ended.results[0].steps, 5);
+  EXPECT_LT(ended.results[0].steps, 18);
+  EXPECT_EQ(ended.results[1].steps, ended.results[0].steps);
+  EXPECT_TRUE(any_has(ended.seen.endings, "train.max_hours = 0.25 are over"));
+
+  const RanksRan longer = run("ended", {"train.max_hours=0.4"});
+  ASSERT_EQ(longer.errors, std::vector<std::string>(2));
+  EXPECT_GT(longer.results[0].steps, ended.results[0].steps);
+  EXPECT_EQ(longer.results[1].steps, longer.results[0].steps);
+
+  const RanksRan fitted = run("fitted", {"train.max_hours=0.75", "train.fit_hours=true"});
+  ASSERT_EQ(fitted.errors, std::vector<std::string>(2));
+  EXPECT_LT(fitted.results[0].steps, 50);
+  EXPECT_EQ(fitted.results[1].steps, fitted.results[0].steps);
+  EXPECT_LT(fitted.seen.steps.back().lr, 0.2 * fitted.seen.steps[15].lr) << "the rate falls to the end of the hours";
 }
 
 TEST_F(RankRuns, HeldOutTokensAreThoseOfOneRank) {

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <numeric>
 #include <thread>
 #include <vector>
 
@@ -62,17 +63,18 @@ class Mpi final : public Transport {
   }
 
   std::vector<const std::byte*> exchange(const std::vector<std::span<const std::byte>>& gives,
-                                         std::size_t each) override {
-    staging_.resize(each * static_cast<std::size_t>(ranks_));
+                                         const std::vector<std::size_t>& bytes) override {
+    staging_.resize(std::reduce(bytes.begin(), bytes.end()));
+    std::byte* next = staging_.data();
     std::vector<const std::byte*> gets(gives.size());
     gets[static_cast<std::size_t>(rank_)] = gives[static_cast<std::size_t>(rank_)].data();
     for (int step = 1; step < ranks_; ++step) {  // each begins with its neighbour, so that none is asked by all
       const int from = (rank_ + ranks_ - step) % ranks_, to = (rank_ + step) % ranks_;
       const auto given = gives[static_cast<std::size_t>(to)];
-      std::byte* const arrives = staging_.data() + static_cast<std::size_t>(from) * each;
-      gets[static_cast<std::size_t>(from)] = arrives;
-      if (each > 0)
-        REDLINE_MPI(MPI_Irecv(arrives, static_cast<int>(each), MPI_BYTE, from, kTag, MPI_COMM_WORLD, request()));
+      const std::size_t n = bytes[static_cast<std::size_t>(from)];
+      gets[static_cast<std::size_t>(from)] = next;
+      if (n > 0) REDLINE_MPI(MPI_Irecv(next, static_cast<int>(n), MPI_BYTE, from, kTag, MPI_COMM_WORLD, request()));
+      next += n;
       if (!given.empty())
         REDLINE_MPI(
             MPI_Isend(given.data(), static_cast<int>(given.size()), MPI_BYTE, to, kTag, MPI_COMM_WORLD, request()));

@@ -46,6 +46,8 @@ struct NcclLibrary {
   decltype(&::ncclAllReduce) all_reduce = nullptr;
   decltype(&::ncclReduce) reduce = nullptr;
   decltype(&::ncclBroadcast) broadcast = nullptr;
+  decltype(&::ncclSend) send = nullptr;
+  decltype(&::ncclRecv) recv = nullptr;
 
   std::string problem;  // why nothing is there; empty: all of it is
   std::string version;  // "2.28.9"
@@ -75,6 +77,8 @@ NcclLibrary load_nccl() {
   find(lib.all_reduce, "ncclAllReduce");
   find(lib.reduce, "ncclReduce");
   find(lib.broadcast, "ncclBroadcast");
+  find(lib.send, "ncclSend");
+  find(lib.recv, "ncclRecv");
   int code = 0;
   if (lib.problem.empty() && lib.get_version(&code) == ncclSuccess)
     lib.version = fmt::format("{}.{}.{}", code / 10000, code / 100 % 100, code % 100);
@@ -176,6 +180,19 @@ class NcclGroup final : public Group {
       check(lib_.broadcast(from_shard ? op.shard.data : to, to, size(part.elements() * bytes), ncclUint8, owner, comm_,
                            stream),
             "ncclBroadcast");
+    }
+    check(lib_.group_end(), "ncclGroupEnd");
+  }
+
+  void run(const AllToAll<Tensor>& op, void* on) override {
+    const auto stream = begin(on);
+    const int first = rank() / op.among * op.among;
+    const std::int64_t block = op.from.bytes() / op.among;
+    check(lib_.group_start(), "ncclGroupStart");
+    for (int r = 0; r < op.among; ++r) {
+      const std::int64_t at = r * block;
+      check(lib_.send(op.from.as<std::byte>() + at, size(block), ncclUint8, first + r, comm_, stream), "ncclSend");
+      check(lib_.recv(op.to.as<std::byte>() + at, size(block), ncclUint8, first + r, comm_, stream), "ncclRecv");
     }
     check(lib_.group_end(), "ncclGroupEnd");
   }

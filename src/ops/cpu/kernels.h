@@ -15,6 +15,7 @@
 #include "ops/lm_loss.h"
 #include "ops/orthogonalize.h"
 #include "ops/rope_qk_norm.h"
+#include "ops/split_heads.h"
 #include "ops/swiglu.h"
 
 namespace redline::ops::cpu {
@@ -47,6 +48,7 @@ void run(const RopeQkNorm<Tensor>& op, ThreadPool& pool);
 void run(const RopeQkNormGrad<Tensor>& op, ThreadPool& pool);
 void run(const Attention<Tensor>& op, ThreadPool& pool);
 void run(const AttentionGrad<Tensor>& op, ThreadPool& pool);
+void run(const SplitHeads<Tensor>& op, ThreadPool& pool);
 void run(const SwiGlu<Tensor>& op, ThreadPool& pool);
 void run(const SwiGluGrad<Tensor>& op, ThreadPool& pool);
 void run(const LmLoss<Tensor>& op, ThreadPool& pool);

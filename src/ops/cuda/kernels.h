@@ -15,6 +15,7 @@
 #include "ops/lm_loss.h"
 #include "ops/orthogonalize.h"
 #include "ops/rope_qk_norm.h"
+#include "ops/split_heads.h"
 #include "ops/swiglu.h"
 
 namespace redline::ops::cuda {
@@ -41,6 +42,7 @@ void run(const RopeQkNorm<Tensor>& op, const Launch& launch);
 void run(const RopeQkNormGrad<Tensor>& op, const Launch& launch);
 void run(const Attention<Tensor>& op, const Launch& launch);
 void run(const AttentionGrad<Tensor>& op, const Launch& launch);
+void run(const SplitHeads<Tensor>& op, const Launch& launch);
 void run(const SwiGlu<Tensor>& op, const Launch& launch);
 void run(const SwiGluGrad<Tensor>& op, const Launch& launch);
 void run(const LmLoss<Tensor>& op, const Launch& launch);

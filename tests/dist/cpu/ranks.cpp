@@ -128,6 +128,20 @@ void check_shards(Group& g, std::int64_t all, std::int64_t begin, std::int64_t n
   expect_same(where("gather_shards bf16"), small.data(), expected.data(), n);
 }
 
+// Within groups of ranks: block r of each is for rank r of its group.
+void check_all_to_all(Group& g, int among, std::int64_t n) {
+  const int first = g.rank() / among * among;
+  const auto block = [&](int from, int to) { return brought<float>(100 * from + to, n); };
+  std::vector<float> from, expected, to(static_cast<std::size_t>(among * n), -1);
+  for (int r = first; r < first + among; ++r) {
+    const std::vector<float> given = block(g.rank(), r), got = block(r, g.rank());
+    from.insert(from.end(), given.begin(), given.end());
+    expected.insert(expected.end(), got.begin(), got.end());
+  }
+  g.run(AllToAll<Tensor>{view(from), view(to), among}, nullptr);
+  expect_same(fmt::format("all_to_all of {} among {}", n, among), to.data(), expected.data(), among * n);
+}
+
 int check_all(const std::string& engine) {
   const auto control = Control::join(place_of_process(), {"test", 60, {}, {}, {}});
   const auto group = engine == "mpi"   ? open_mpi(*control)
@@ -142,6 +156,9 @@ int check_all(const std::string& engine) {
   check_shards(*group, 300'003, 100'001, 100'101);  // borders of shards lie inside, and nothing is even
   check_shards(*group, 300, 0, 300);                // the last rank's: a shard has whole blocks
   check_shards(*group, 2'000'000, 200'000, 1'500'000);
+  for (int among = 1; among <= group->ranks(); ++among)
+    if (group->ranks() % among == 0)
+      for (const std::int64_t n : {1, 1037, 700'001}) check_all_to_all(*group, among, n);
   const std::string wrong = std::to_string(g_wrong);
   for (const std::string& of_rank : control->all_gather(wrong))
     if (of_rank != "0") g_wrong = 1;

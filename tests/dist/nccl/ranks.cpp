@@ -142,6 +142,18 @@ void check_shards(Group& g, Card& card, std::int64_t all, std::int64_t begin, st
   card.expect("gather_shards out of place", apart, 0, n, whole);
 }
 
+// Within groups of ranks: block r of each is for rank r of its group.
+void check_all_to_all(Group& g, Card& card, int among, std::int64_t n, bool captured) {
+  const int first = g.rank() / among * among;
+  const auto given = [&](int from, int to, std::int64_t i) { return brought(from + 3 * to, i); };
+  const auto from =
+      card.floats(among * n, [&](std::int64_t i) { return given(g.rank(), first + static_cast<int>(i / n), i % n); });
+  const auto to = card.floats(among * n, [](std::int64_t) { return -99.0f; });
+  run(captured, card.stream(), [&] { g.run(AllToAll<Tensor>{from.tensor, to.tensor, among}, card.stream()); });
+  card.expect("all_to_all", to, 0, among * n,
+              [&](std::int64_t i) { return given(first + static_cast<int>(i / n), g.rank(), i % n); });
+}
+
 int check_all() {
   const Place place = place_of_process();
   take_own_card(place);
@@ -155,6 +167,8 @@ int check_all() {
     check_shards(*group, card, 300'003, 0, 300'003, captured);
     check_shards(*group, card, 300'003, 100'001, 100'101, captured);  // borders of shards lie inside
     check_shards(*group, card, 300'003, 0, 500, captured);            // rank 0's alone
+    for (int among = 1; among <= group->ranks(); ++among)
+      if (group->ranks() % among == 0) check_all_to_all(*group, card, among, 100'003, captured);
   }
   for (const std::string& of_rank : control->all_gather(std::to_string(g_wrong)))
     if (of_rank != "0") g_wrong = 1;
