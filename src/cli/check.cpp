@@ -400,8 +400,8 @@ class Check {
          .seconds = ended.seconds});
   }
 
-  // Half of what a datasheet promises is little: an H200 reaches 80% of it in products and 90% in copies. Of a CPU no
-  // datasheet is known; every one since 2013 has several times these rates by its vector units.
+  // The limits are chosen, not measured: shares of a card's datasheet, and of a CPU, whose datasheet is not known, far
+  // less than the 6 GFLOP/s a thread and 50 GB/s that two Neoverse-V1 cores had left at a load of 26.
   void rates(const std::string& device) {
     constexpr double kOfProducts = 0.5, kOfCopies = 0.6, kFlopsOfThread = 2e9, kCopiesOfCpu = 1e9;
     const std::string part = device + ": rates";
