@@ -88,7 +88,8 @@ class CudaGrouped : public OnCard<> {
     for (const Tensor& t : {x, dy})
       std::fill(t.f32() + offsets.back() * t.columns(), t.f32() + t.elements(), std::nanf(""));
     const Tensor at = memory.integers(offsets);
-    const Agreement rows{.shifts = shifts}, sums{.bf16 = 1e-5, .shifts = shifts};
+    // Sums in fp32, but tensor cores cut off what does not fit: over 1,000 rows some 4e-6.
+    const Agreement rows{.shifts = shifts}, sums{.bf16 = 3e-5, .shifts = shifts};
     expect_agreement(card(), GroupedLinear<Tensor>{x, weight, at, memory.zeros({n, m})}, rows);
     for (const bool accumulate : {false, true}) {
       expect_agreement(card(), GroupedLinearInputGrad<Tensor>{dy, weight, at, memory.uniform({n, k}), accumulate},
