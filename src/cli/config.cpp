@@ -12,6 +12,8 @@
 #include "config/load.h"
 #include "config/toml.h"
 #include "io/json.h"
+#include "io/manifest.h"
+#include "io/safetensors.h"
 #include "model/family.h"
 #include "model/hf_config.h"
 #include "perf/ladder.h"
@@ -91,13 +93,28 @@ config::Config load_config(const config::Sources& sources) {
   });
 }
 
+// The config.json of a model without weights, which is enough to measure it: the file itself, or the one of a folder.
+std::optional<Path> bare_model(const std::string& given) {
+  const Path path = given;
+  std::error_code ignored;
+  if (path.extension() == ".json" && std::filesystem::is_regular_file(path, ignored)) return path;
+  if (given.empty() || !real_files().exists(path / "config.json")) return {};
+  for (const char* other : {"checkpoints", io::kManifest})
+    if (real_files().exists(path / other)) return {};
+  if (io::has_weights(real_files(), path)) return {};
+  return path / "config.json";
+}
+
 config::Config load_to_measure(const config::Sources& sources, bool say) {
   bool endless = false;
   config::Config config = config::load(sources, [&](config::Config& c) {
     // A run has its model already: the folder that it began with may be gone.
     if (!c.model.init_from.empty() && c.origins.written("model.hidden") && !real_files().exists(c.model.init_from))
       model::settle_family(c);
-    else
+    else if (const auto file = bare_model(c.model.init_from)) {
+      model::take_model(c, model::read_hf_config(real_files(), *file), file->string());
+      model::settle_family(c);
+    } else
       model::complete_model(real_files())(c);
     train::complete_recipe(c);
     const config::Train& t = c.train;
@@ -119,6 +136,8 @@ std::string name_of(const config::Sources& sources) {
     if (word.starts_with(kStart)) start = word.substr(kStart.size());
   std::erase(start, '"');
   while (start.ends_with('/')) start.pop_back();
+  if (Path(start).filename() == "config.json" && Path(start).has_parent_path())
+    start = Path(start).parent_path().string();
   return start.empty() ? "quick" : Path(start).filename().string();
 }
 

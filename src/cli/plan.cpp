@@ -49,9 +49,10 @@ struct Planned {
   perf::Choice choice;
   std::optional<perf::Fit> fit;  // where the configuration does not fit as it is; the plan is then of its fastest way
   std::vector<std::string> gains = {};
-  std::optional<perf::Filled> filled;  // where data.packing pads
-  std::optional<perf::Plan> packed;    // then, the same with packed rows
-  std::optional<perf::Growth> growth;  // with --grow
+  std::optional<perf::MovedCut> moved = {};  // where it does not fit in any way: the step cut otherwise, which does
+  std::optional<perf::Filled> filled;        // where data.packing pads
+  std::optional<perf::Plan> packed;          // then, the same with packed rows
+  std::optional<perf::Growth> growth;        // with --grow
   bool pads() const { return packed.has_value(); }
   // 0: nothing says when to end, or only train.epochs, which are counted in the data.
   std::int64_t steps() const {
@@ -122,7 +123,11 @@ std::string_view snapshot_place(const perf::Plan& plan) { return plan.snapshot_o
 
 std::string snapshot_in_words(const Planned& p) {
   if (p.machine.kind == device::Kind::cpu) return "where that is free";
-  return p.plan.snapshot_on_device ? "on the card" : "in the host's memory: the card has no room for it";
+  if (!p.plan.snapshot_on_device) return "in the host's memory: the card has no room for it";
+  if (p.plan.snapshot_on_host == 0) return "on the card";
+  if (p.plan.snapshot_on_host == p.plan.snapshot) return "in the host's memory, where the state lies";
+  return fmt::format("{} on the card and {} in the host's memory", size(p.plan.snapshot - p.plan.snapshot_on_host),
+                     size(p.plan.snapshot_on_host));
 }
 
 void print_model(const Planned& p) {
@@ -231,8 +236,22 @@ void print_expected(const Planned& p) {
                                   p.pads() ? "real token" : "token")));
 }
 
+// The cut of the step that fits with bytes moved.
+std::vector<std::string> moved_keys(const Planned& p) {
+  return {fmt::format("train.batch_size={}", p.moved->setting.batch_size),
+          fmt::format("train.accumulate={}", p.moved->setting.accumulate)};
+}
+
 void print_choice(const Planned& p) {
   const perf::Choice& c = p.choice;
+  if (p.moved) {
+    print(fmt::format("\nchoice    {}, with bytes moved\n", fmt::join(moved_keys(p), " ")));
+    print(
+        report::paragraph("          ", perf::in_words(p.moved->fit, perf::with_setting(p.config, p.moved->setting))));
+    print(fmt::format("          step {}, {}\n", report::duration(p.moved->fit.seconds()),
+                      report::token_rate(static_cast<double>(p.plan.tokens_per_step) / p.moved->fit.seconds())));
+    return;
+  }
   if (c.best.empty()) {
     print(fmt::format("\nchoice    none{}: {}\n",
                       p.fit && !p.fit->ways.empty() ? " with nothing in the host's memory" : "",
@@ -308,6 +327,8 @@ io::Json fit_json(const Planned& p) {
     ways.push_back({{"moments_on_host", way.placement.moments},
                     {"masters_on_host", way.placement.masters},
                     {"averages_on_host", way.placement.averages},
+                    {"gradients_on_host", way.placement.gradients},
+                    {"weights_on_host", way.placement.weights},
                     {"residuals_on_host", way.placement.residuals},
                     {"recompute", way.placement.recompute.empty() ? p.config.train.recompute : way.placement.recompute},
                     {"recompute_layers", way.placement.recompute_layers},
@@ -401,6 +422,8 @@ io::Json to_json(const Planned& p) {
           {"tuning_bytes", plan.tuning},
           {"fits", plan.fits && !p.fit},  // as asked
           {"fit", p.fit ? fit_json(p) : io::Json(nullptr)},
+          {"moved_cut",
+           p.moved ? io::Json{{"set", moved_keys(p)}, {"step_ms", 1e3 * p.moved->fit.seconds()}} : io::Json(nullptr)},
           {"largest_activations", std::move(largest)},
           {"expected",
            {{"step_ms", 1e3 * plan.expected.step_seconds},
@@ -438,6 +461,90 @@ perf::SearchOptions plan_progress() {
     if (steady_seconds() - start >= kPatience) line->show(fmt::format("planning, setting {}", number));
   };
   return options;
+}
+
+// The same configuration on each card of the table: redline plan --cards.
+struct CardPlan {
+  const perf::Card* card;
+  perf::Plan plan;
+  config::Config config;  // as it fits there: the step cut as asked or otherwise, with what moves
+};
+
+// The first that fits: as asked; the fastest way with bytes moved; the step cut otherwise.
+CardPlan plan_on(const perf::Card& card, const config::Config& config) {
+  const perf::Machine machine = perf::machine_of(card);
+  CardPlan p{&card, perf::make_plan(config, machine), config};
+  if (p.plan.fits || !perf::chooses(config)) return p;
+  const perf::Fit fit = perf::find_fit(config, machine, p.plan.tuning);
+  if (!fit.ways.empty()) {
+    p.config.memory.placement = fit.ways[0].placement;
+  } else if (const auto cut = perf::cut_that_moves(config, machine, fit.room)) {
+    p.config = perf::with_setting(config, cut->setting);
+    if (!cut->fit.ways.empty()) p.config.memory.placement = cut->fit.ways[0].placement;
+  }
+  p.plan = perf::make_plan(p.config, machine);
+  return p;
+}
+
+std::string how_it_fits(const CardPlan& p, const config::Config& asked) {
+  if (!p.plan.fits) return "does not fit";
+  std::string how = fmt::format("{} x {}", p.plan.setting.batch_size, p.plan.setting.accumulate);
+  if (p.plan.setting == perf::setting_of(asked)) how = "as asked";
+  const std::string moved = perf::in_words(p.config.memory.placement, p.config);
+  return moved.empty() ? how : fmt::format("{}; {}", how, moved);
+}
+
+// Prints the table, and holds signals back meanwhile.
+void plan_cards(const std::string& name, const config::Config& config, bool json, StopAtOnce& stopping) {
+  const perf::SearchOptions progress = plan_progress();
+  std::vector<CardPlan> rows;
+  for (const perf::Card& card : perf::cards()) {
+    progress.progress(std::string(card.id), rows.size() + 1, perf::cards().size());
+    rows.push_back(plan_on(card, config));
+  }
+  const std::int64_t steps = train::total_steps(config.train);
+  const double run = static_cast<double>(config::micro_batches_before(config.train, steps)) /
+                     static_cast<double>(config.train.accumulate) * static_cast<double>(rows[0].plan.tokens_per_step);
+  const double budget = run > 0 ? run : 1e9;
+  const auto hours = [&](const CardPlan& r) { return budget / r.plan.expected.tokens_per_s / 3600; };
+  stopping.hold();
+  if (json) {
+    io::Json cards = io::Json::array();
+    for (const CardPlan& r : rows)
+      cards.push_back({{"card", r.card->id},
+                       {"measured", r.card->id == perf::kMeasuredCard},
+                       {"memory_bytes", perf::machine_of(*r.card).memory},
+                       {"fits", r.plan.fits},
+                       {"how", how_it_fits(r, config)},
+                       {"batch_size", r.plan.setting.batch_size},
+                       {"accumulate", r.plan.setting.accumulate},
+                       {"total_bytes", r.plan.memory.total()},
+                       {"host_arena_bytes", r.plan.memory.host_arena},
+                       {"tokens_per_s", r.plan.fits ? io::Json(r.plan.expected.tokens_per_s) : io::Json(nullptr)},
+                       {"mfu", r.plan.fits ? io::Json(r.plan.expected.mfu) : io::Json(nullptr)},
+                       {"hours", r.plan.fits ? io::Json(hours(r)) : io::Json(nullptr)}});
+    return print_json({{"config", name}, {"tokens", budget}, {"cards", std::move(cards)}});
+  }
+  print(fmt::format("plan      {}: {} parameters, {} a step; hours for {}{}\n\n", name,
+                    report::count(static_cast<double>(rows[0].plan.parameters)),
+                    report::grouped(rows[0].plan.tokens_per_step, "token"), report::count(budget, "token"),
+                    run > 0 ? "" : ", since nothing says when the run ends"));
+  print(fmt::format("{:<13} {:>9} {:>9} {:>9} {:>13} {:>6} {:>8}  {}\n", "--card", "has", "takes", "host", "tokens",
+                    "mfu", "hours", "how"));
+  for (const CardPlan& r : rows) {
+    const perf::Plan& p = r.plan;
+    print(fmt::format(
+        "{:<13} {:>9} {:>9} {:>9} {:>13} {:>6} {:>8}  {}\n", r.card->id, size(perf::machine_of(*r.card).memory),
+        size(p.memory.total()), p.memory.host_arena > 0 ? size(p.memory.host_arena) : "-",
+        p.fits ? report::token_rate(p.expected.tokens_per_s) : "-", p.fits ? report::percent(p.expected.mfu) : "-",
+        p.fits ? fmt::format("{:.3g}", hours(r)) : "-", how_it_fits(r, config)));
+  }
+  print("\n" +
+        report::paragraph(
+            "", fmt::format(
+                    "Rates are of datasheets, at the shares of them that were measured on the {}; no other card was "
+                    "measured. Rows x micro-batches stand where the step is cut otherwise than asked.",
+                    perf::card_called(perf::kMeasuredCard).name)));
 }
 
 // The same configuration on many cards: redline plan --gpus N.
@@ -685,19 +792,20 @@ void plan_gpus(const std::string& name, const config::Config& config, const perf
 
 namespace {
 
-// The folder of a run or of a Hugging Face model among the words; empty: there is none.
+// The folder of a run or of a Hugging Face model among the words, or its config.json; empty: there is none.
 std::string named_folder(const ConfigWords& given) {
   std::error_code ignored;
   for (const std::string& word : given.words)
     if (config::find_key(word.substr(0, word.find('='))) == nullptr &&
         std::ranges::find(config::embedded_configs(), word, &config::EmbeddedFile::name) ==
             config::embedded_configs().end() &&
-        std::filesystem::is_directory(word, ignored))
+        (std::filesystem::is_directory(word, ignored) ||
+         (word.ends_with(".json") && std::filesystem::is_regular_file(word, ignored))))
       return word;
   return "";
 }
 
-// A folder of the words as what it stands for: a run's configuration, or model.init_from.
+// Such a word as what it stands for: a run's configuration, or model.init_from.
 ConfigWords with_folder(ConfigWords given) {
   const std::string folder = named_folder(given);
   if (folder.empty()) return given;
@@ -714,10 +822,11 @@ ConfigWords with_folder(ConfigWords given) {
 int run_plan(const Words& words) {
   Arguments arguments(
       "plan", "memory, FLOPs, expected step time and the best batch size, before anything runs",
-      "[CONFIG | FOLDER] [key=value ...] [--card NAME] [--memory GIB] [--grow] [--gpus N [--network NAME] "
-      "[--trace FILE]] [--json]",
+      "[CONFIG | FOLDER | config.json] [key=value ...] [--card NAME | --cards] [--memory GIB] [--grow] [--gpus N "
+      "[--network NAME] [--trace FILE]] [--json]",
       {"redline plan gqa-180m --card h200",
        "redline plan runs/a --card h200            of a run, or of a Hugging Face model's folder",
+       "redline plan Qwen3-8B/config.json precision.matmul=fp8 --cards   which card do I need?",
        "redline plan my.toml train.seq_len=4096 --card a100-80",
        "redline plan --preset llama-1.36b --card b200 --memory 80 --json",
        "redline plan ping-95m --card a100-80 --grow   more rows, up to those that fill the card",
@@ -726,12 +835,14 @@ int run_plan(const Words& words) {
   ConfigWords config;
   std::string card;
   double memory = 0;
-  bool json = false, grow = false;
+  bool json = false, grow = false, all_cards = false;
   GpusWanted gpus;
   config.declare(arguments);
   arguments.text("--card", "NAME", card,
                  "the card to plan for, as `redline peaks` lists them, or cpu (default: what this machine has)");
   arguments.number("--memory", "GIB", memory, 0.001, 1e6, "plan with this much memory instead of the card's");
+  arguments.flag("--cards", all_cards,
+                 "which card do I need: the fastest way to fit on every card of the table, its speed and its hours");
   arguments.flag("--grow", grow,
                  "show 1, 1.5, 2 and 3 times the rows, and those that fill the memory, with the rate for each");
   arguments.integer("--gpus", "N", gpus.gpus, 1, kCutGroups,
@@ -750,6 +861,8 @@ int run_plan(const Words& words) {
   if (gpus.gpus == 0 && (gpus.per_node > 0 || gpus.nics > 0 || !gpus.network.empty() || !gpus.trace.empty()))
     fail_user("--gpus-per-node, --network, --nics and --trace are of a plan for several GPUs; add --gpus N");
   if (grow && gpus.gpus > 0) fail_user("--grow and --gpus cannot be combined: rows grow on one card");
+  if (all_cards && (grow || gpus.gpus > 0 || !card.empty() || memory > 0))
+    fail_user("--cards plans for one of each card of the table: leave --card, --memory, --grow and --gpus out");
 
   StopAtOnce stopping("stopped; there is no plan");
   Planned p;
@@ -757,8 +870,12 @@ int run_plan(const Words& words) {
   const std::string folder = named_folder(config);
   sources.of_run = !folder.empty() && real_files().exists(Path(folder) / train::kRunConfig);
   if (!gpus.trace.empty()) check_output_file("--trace", gpus.trace, {sources.file});
-  p.name = folder.empty() ? name_of(sources) : report::run_name(folder);
+  p.name = folder.empty() || folder.ends_with(".json") ? name_of(sources) : report::run_name(folder);
   p.config = load_to_measure(sources, false);
+  if (all_cards) {
+    plan_cards(p.name, p.config, json, stopping);
+    return kDone;
+  }
   p.machine = machine_called(card);
   if (memory > 0) p.machine.memory = static_cast<std::int64_t>(memory * 0x1p30);
   if (gpus.gpus > 0) {
@@ -785,6 +902,11 @@ int run_plan(const Words& words) {
   }
   if (pads) p.packed = perf::make_plan(placed, p.machine, {}, p.filled->packed);
   p.choice = perf::choose_or_relax(p.config, p.machine, options);
+  if (p.fit && p.fit->ways.empty() && (p.choice.best.empty() || p.choice.asked_for)) {
+    perf::Room room = perf::room_on(p.config, p.machine);
+    room.device = std::min(room.device, p.machine.memory - perf::fixed_bytes(p.machine) - p.plan.tuning);
+    p.moved = perf::cut_that_moves(p.config, p.machine, room);
+  }
   if (grow) p.growth = perf::grow(p.config, p.machine, options);
   stopping.hold();
   if (json) {

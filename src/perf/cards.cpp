@@ -14,12 +14,15 @@ namespace {
 
 // Sources: NVIDIA's datasheets "A100 Tensor Core GPU" (2021), "RTX A6000" (2021), "L4" and "L40S Tensor Core GPU"
 // (2023), "H100 Tensor Core GPU" (2024), "H200 Tensor Core GPU" (2024), "HGX B200" and "GB200 NVL72" (2025; of one
-// GPU), and the whitepaper "NVIDIA Ada GPU Architecture" (2023) for the RTX 4090. Where a datasheet gives a rate with
-// sparsity alone, half of it stands here. GeForce cards run 16-bit and 8-bit products with fp32 sums at half the rate
-// that is advertised; training needs those sums. Memory is what cudaMemGetInfo calls total.
+// GPU), "GH200 Grace Hopper Superchip" (2024), and the whitepapers "NVIDIA Ampere GA102 GPU Architecture" (2021) for
+// the RTX 3090, "NVIDIA Ada GPU Architecture" (2023) for the RTX 4090, "NVIDIA RTX Blackwell GPU Architecture" (2025)
+// for the RTX 5090 and "NVIDIA RTX Blackwell PRO GPU Architecture" (2025) for the RTX PRO 6000. Where a datasheet gives
+// a rate with sparsity alone, half of it stands here. GeForce cards run 16-bit and 8-bit products with fp32 sums at
+// half the rate that is advertised; training needs those sums. Memory is what cudaMemGetInfo calls total.
 //
 // The link with the host is PCIe 5 (55 of 64 GB/s, measured on an H200 with pinned memory; 45 each way where both are
-// busy), PCIe 4 (25 of 32, as others measure), or a GB200's NVLink-C2C (350 of 450, as others measure).
+// busy), PCIe 4 (25 of 32, as others measure), or the NVLink-C2C of a GH200 and a GB200 (350 of 450,
+// as others measure).
 //
 // The first row that fits a name counts.
 // clang-format off
@@ -33,11 +36,15 @@ const Card kCards[] = {
     {"l4", "L4", {"L4"}, {}, {121, 121, 60.5, 30.3, 242.5, 0}, 22.0, 300},
     {"l40s", "L40S", {"L40S"}, {}, {362, 362, 183, 91.6, 733, 0}, 44.4, 864},
     {"rtx-4090", "GeForce RTX 4090", {"RTX", "4090"}, {"LAPTOP", "D"}, {165.2, 165.2, 82.6, 82.6, 330.3, 0}, 23.5, 1008},
+    {"rtx-3090", "GeForce RTX 3090", {"RTX", "3090"}, {"TI"}, {71, 71, 35.6, 35.6, 0, 0}, 23.7, 936},
+    {"rtx-5090", "GeForce RTX 5090", {"RTX", "5090"}, {"LAPTOP", "D"}, {209.5, 209.5, 104.8, 104.8, 419, 1676}, 31.4, 1792, 55},
+    {"rtx-pro-6000", "RTX PRO 6000", {"RTX", "PRO", "6000", "BLACKWELL"}, {"MAX"}, {503.8, 503.8, 251.9, 126, 1007.6, 2015.2}, 95.0, 1792, 55},
     {"h100-nvl", "H100 NVL", {"H100", "NVL"}, {}, {835.5, 835.5, 417.5, 60, 1671, 0}, 93.1, 3900, 55},
     {"h100-pcie", "H100 PCIe", {"H100", "PCIE"}, {}, {756, 756, 378, 51, 1513, 0}, 79.1, 2000, 55},
     {"h100", "H100 SXM", {"H100", "HBM3"}, {}, {989.5, 989.5, 494.5, 67, 1979, 0}, 79.1, 3350, 55},
     {"h200-nvl", "H200 NVL", {"H200", "NVL"}, {}, {835.5, 835.5, 417.5, 60, 1671, 0}, 139.8, 4800, 55},
     {"h200", "H200 SXM", {"H200"}, {"GH200"}, {989.5, 989.5, 494.5, 67, 1979, 0}, 139.8, 4800, 55},
+    {"gh200", "GH200 96 GB", {"GH200"}, {"144G"}, {989.5, 989.5, 494.5, 67, 1979, 0}, 94.5, 4000, 350},
     {"gb200", "GB200, one GPU", {"GB200"}, {}, {2500, 2500, 1250, 80, 5000, 10000}, 184.0, 8000, 350},
     {"b200", "B200", {"B200"}, {}, {2250, 2250, 1125, 75, 4500, 9000}, 178.3, 7700, 55},
 };
@@ -103,11 +110,11 @@ constexpr Network kNetworks[] = {
 };
 
 const CardLink kCardLinks[] = {
-    {{"h100", "h200"}, "NVLink 4", 370, 3.4, "nccl-tests of others, ring; 480 with NVLS, which is not counted on"},
+    {{"h100", "h200", "gh200"}, "NVLink 4", 370, 3.4, "nccl-tests of others, ring; 480 with NVLS, which is not counted on"},
     {{"a100-40", "a100-80"}, "NVLink 3", 235, 3.4, "the most that NCCL expects; others measure 230 to 250"},
     {{"b200", "gb200"}, "NVLink 5", 740, 3.4, "twice NVLink 4, as the datasheets say"},
-    {{"h100-pcie", "h100-nvl", "h200-nvl"}, "PCIe 5", 40, 5.7, "others measure 35 to 45; bridges join 2 or 4 cards"},
-    {{"a100-40-pcie", "a100-80-pcie", "a6000", "l4", "l40s", "rtx-4090"}, "PCIe 4", 20, 5.7, "half of PCIe 5"},
+    {{"h100-pcie", "h100-nvl", "h200-nvl", "rtx-5090", "rtx-pro-6000"}, "PCIe 5", 40, 5.7, "others measure 35 to 45; bridges join 2 or 4 cards"},
+    {{"a100-40-pcie", "a100-80-pcie", "a6000", "l4", "l40s", "rtx-3090", "rtx-4090"}, "PCIe 4", 20, 5.7, "half of PCIe 5"},
 };
 // clang-format on
 

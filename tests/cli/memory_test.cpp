@@ -2,6 +2,8 @@
 // and is refused with exit 2 where that is asked for or nothing would fit.
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "cli/program.h"
 #include "io/json.h"
 
@@ -52,6 +54,45 @@ TEST_F(MemoryLimits, PlanShowsTheWayAndTheNextBest) {
   EXPECT_LE(plan.at("arena_bytes").get<double>(), 20 * 0x1p30);
   EXPECT_EQ(plan.at("expected").at("step_ms"), ways[0].at("step_ms"));
   EXPECT_LE(ways[0].at("step_ms").get<double>(), ways[1].at("step_ms").get<double>());
+}
+
+// 64 rows at once fit in no way, and a step of the same rows cut otherwise does: the plan has it, not "nothing fits".
+TEST_F(MemoryLimits, PlanCutsAStepThatFitsInNoWay) {
+  const Words words = words_of("plan qwen3-1.8b model.layers=3 --card rtx-4090 memory.limit=8GiB") +
+                      words_of("train.batch_size=64 train.accumulate=1");
+  const io::Json plan = io::Json::parse(must(words + Words{"--json"}).out);
+  EXPECT_EQ(plan.at("fit").at("ways").size(), 0u) << "as it is cut";
+  ASSERT_TRUE(plan.at("moved_cut").is_object()) << plan.dump();
+  Words again = words + Words{"--json"};
+  for (const io::Json& key : plan.at("moved_cut").at("set")) again.push_back(key.get<std::string>());
+  const io::Json cut = io::Json::parse(must(again).out);
+  ASSERT_GT(cut.at("fit").at("ways").size(), 0u);
+  EXPECT_EQ(cut.at("fit").at("ways")[0].at("step_ms"), plan.at("moved_cut").at("step_ms"));
+  EXPECT_TRUE(says(must(words).out, {"choice    train.batch_size=", "host's memory", "slower by the plan"}));
+}
+
+TEST_F(MemoryLimits, PlanAnswersWhichCardIsNeeded) {
+  write("config.json", R"({"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "hidden_size": 1024,
+    "num_hidden_layers": 4, "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128,
+    "intermediate_size": 3072, "vocab_size": 151936, "rms_norm_eps": 1e-6, "rope_theta": 1000000,
+    "tie_word_embeddings": true, "max_position_embeddings": 40960})");
+  const Words words =
+      words_of("plan config.json train.batch_size=8 train.seq_len=2048 --cards") + Words{"train.max_tokens=1000000000"};
+  const io::Json table = io::Json::parse(must(words + Words{"--json"}).out);
+  EXPECT_EQ(table.at("tokens").get<double>() > 0.99e9, true);
+  std::map<std::string, io::Json> cards;
+  for (const io::Json& row : table.at("cards")) cards[row.at("card")] = row;
+  for (const char* id : {"rtx-3090", "rtx-4090", "rtx-5090", "a6000", "l40s", "rtx-pro-6000", "gh200", "h200"})
+    ASSERT_TRUE(cards.contains(id)) << id;
+  for (const auto& [id, row] : cards) {
+    EXPECT_EQ(row.at("measured").get<bool>(), id == "h200");
+    ASSERT_TRUE(row.at("fits").get<bool>()) << id;
+    EXPECT_LE(row.at("total_bytes").get<double>(), row.at("memory_bytes").get<double>()) << id;
+    EXPECT_GT(row.at("hours").get<double>(), 0) << id;
+  }
+  EXPECT_GT(cards["h200"].at("tokens_per_s").get<double>(), 3 * cards["rtx-3090"].at("tokens_per_s").get<double>());
+  EXPECT_TRUE(says(must(words).out, {"rtx-5090", "as asked", "no other card"}));
+  expect_bad_input(words + Words{"--card", "h200"}, {"--cards", "--card"});
 }
 
 }  // namespace

@@ -12,25 +12,32 @@ namespace {
 
 TEST(Cards, AreFoundByTheDriversNames) {
   const auto id = [](const char* name) { return find_card(name) ? find_card(name)->id : std::string_view("none"); };
-  const std::pair<const char*, const char*> names[] = {{"NVIDIA H200", "h200"},
-                                                       {"NVIDIA H200 NVL", "h200-nvl"},
-                                                       {"NVIDIA H100 80GB HBM3", "h100"},
-                                                       {"NVIDIA H100 PCIe", "h100-pcie"},
-                                                       {"NVIDIA H100 NVL", "h100-nvl"},
-                                                       {"NVIDIA A100-SXM4-40GB", "a100-40"},
-                                                       {"A100-SXM4-80GB", "a100-80"},
-                                                       {"NVIDIA A100-PCIE-40GB", "a100-40-pcie"},
-                                                       {"NVIDIA A100 80GB PCIe", "a100-80-pcie"},
-                                                       {"NVIDIA RTX A6000", "a6000"},
-                                                       {"NVIDIA L4", "l4"},
-                                                       {"NVIDIA L40S", "l40s"},
-                                                       {"NVIDIA GeForce RTX 4090", "rtx-4090"},
-                                                       {"NVIDIA B200", "b200"},
-                                                       {"NVIDIA GB200", "gb200"}};
+  const std::pair<const char*, const char*> names[] = {
+      {"NVIDIA H200", "h200"},
+      {"NVIDIA H200 NVL", "h200-nvl"},
+      {"NVIDIA H100 80GB HBM3", "h100"},
+      {"NVIDIA H100 PCIe", "h100-pcie"},
+      {"NVIDIA H100 NVL", "h100-nvl"},
+      {"NVIDIA A100-SXM4-40GB", "a100-40"},
+      {"A100-SXM4-80GB", "a100-80"},
+      {"NVIDIA A100-PCIE-40GB", "a100-40-pcie"},
+      {"NVIDIA A100 80GB PCIe", "a100-80-pcie"},
+      {"NVIDIA RTX A6000", "a6000"},
+      {"NVIDIA L4", "l4"},
+      {"NVIDIA L40S", "l40s"},
+      {"NVIDIA GeForce RTX 3090", "rtx-3090"},
+      {"NVIDIA GeForce RTX 4090", "rtx-4090"},
+      {"NVIDIA GeForce RTX 5090", "rtx-5090"},
+      {"NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "rtx-pro-6000"},
+      {"NVIDIA GH200 480GB", "gh200"},
+      {"NVIDIA B200", "b200"},
+      {"NVIDIA GB200", "gb200"}};
   for (const auto& [name, card] : names) EXPECT_EQ(id(name), card) << name;
-  for (const char* unknown : {"NVIDIA A1000", "NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA GeForce RTX 4090 D",
-                              "NVIDIA L40", "NVIDIA RTX 6000 Ada Generation", "NVIDIA GH200 480GB",
-                              "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "NVIDIA H100 MIG 1g.10gb", ""})
+  for (const char* unknown :
+       {"NVIDIA A1000", "NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA GeForce RTX 4090 D", "NVIDIA GeForce RTX 3090 Ti",
+        "NVIDIA GeForce RTX 5090 D", "NVIDIA L40", "NVIDIA RTX 6000 Ada Generation", "NVIDIA GH200 144G HBM3e",
+        "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", "NVIDIA A100-SXM4-40GB MIG 1g.5gb",
+        "NVIDIA H100 MIG 1g.10gb", ""})
     EXPECT_EQ(id(unknown), "none") << unknown;
 }
 
