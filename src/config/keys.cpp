@@ -372,8 +372,8 @@ std::vector<Key> build_table() {
      "what gradients are on their way between ranks: bf16 halves the bytes and rounds every sum"},
     {"parallel.sequence", free, in<&Config::parallel, &Parallel::sequence>(), between(1, 64), {}, "",
      "ranks that have a part of every row each, for rows that one card cannot hold; train.batch_size is then the rows "
-     "of such a group of ranks, and attention has all tokens of a part of the heads (model.heads, train.seq_len and the "
-     "ranks are multiples of it); 1: every rank has rows of its own"},
+     "of such a group of ranks, and attention has all tokens of a part of the heads (model.heads, train.seq_len and "
+     "the ranks are multiples of it); 1: every rank has rows of its own"},
     {"parallel.timeout", free, in<&Config::parallel, &Parallel::timeout>(), between(1, 86400), {}, "seconds",
      "without progress of one rank, after which a run on several ranks ends and names it"},
 
