@@ -25,6 +25,7 @@
 #include "data/from_config.h"
 #include "data/input/byte_stream.h"
 #include "data/input/text_input.h"
+#include "data/open_corpus.h"
 #include "data/roles.h"
 #include "data/shards/shards.h"
 #include "data/tokenizer/tokenizer.h"
@@ -331,8 +332,6 @@ class FirstRunMaker {
     const StopAtOnce stopping("stopped; nothing was trained");
     notes_ = {fmt::format("{}: {} with {} of text to train on{}", text_.folder, counted(text_.files.size(), "file"),
                           size_in_words(text_.bytes), text_.aside.empty() ? "" : "; " + text_.aside)};
-    if (!request_.dry_run) set("data.train", text_.train, "the text of the folder that was named");
-    if (!text_.eval.empty() && !request_.dry_run) set("data.eval", text_.eval, "called so by their names");
     set_end();
     set_memory();
     if (!asked_.model.init_from.empty()) {
@@ -342,6 +341,7 @@ class FirstRunMaker {
       choose_tokenizer();
       choose_model();
     }
+    if (!request_.dry_run) set_data();
     if (request_.dry_run) set("model.vocab", text_size_.vocabulary, "that of the tokenizer that would be trained");
     notes_.push_back("every choice stands in the run's config.toml with its reason; key=value changes one");
     return {std::move(choices_), std::move(notes_)};
@@ -356,6 +356,40 @@ class FirstRunMaker {
     hours_ = asked_.train.max_hours > 0 ? asked_.train.max_hours : kUsualHours;
     set("train.max_hours", kUsualHours, "ten minutes, since nothing says how long; more hours make a larger model");
     set("train.fit_hours", true, "the steps, and with them the rate's schedule, follow what the hours have room for");
+  }
+
+  // Of fewer than 64 documents the last is held out, however long it is: a file of a few hundredths of the text, or the
+  // smallest above, is better. Of text as bytes the last twentieth is.
+  void set_data() {
+    constexpr std::size_t kMostFiles = 63;
+    constexpr double kLeastShare = 0.01, kManyDocuments = 1e6;  // of the text; bytes of lines of JSON
+    const auto& files = text_.files;
+    const auto lines = [](const std::string& file) {
+      return data::is_json_lines(file) || data::compression_of(file) != data::Compression::none;
+    };
+    const bool by_file = text_.eval.empty() && files.size() > 1 && files.size() <= kMostFiles &&
+                         !data::has_held_out_files({.train = text_.train}) &&
+                         (reads_bytes_ ? std::ranges::any_of(files, lines) : true) &&
+                         std::ranges::none_of(files, [&](const std::string& file) {
+                           return lines(file) && text_bytes({file}) > kManyDocuments;
+                         });
+    if (!by_file) {
+      set("data.train", text_.train, "the text of the folder that was named");
+      if (!text_.eval.empty()) set("data.eval", text_.eval, "called so by their names");
+      return;
+    }
+    std::string held_out;
+    for (const std::string& file : files)
+      if (text_bytes({file}) >= kLeastShare * text_.bytes &&
+          (held_out.empty() || text_bytes({file}) < text_bytes({held_out})))
+        held_out = file;
+    std::vector<std::string> rest = files;
+    std::erase(rest, held_out);
+    const double share = text_bytes({held_out}) / text_.bytes;
+    set("data.train", rest, "the text of the folder that was named, but for the file that is held out");
+    set("data.eval", std::vector{held_out},
+        fmt::format("the smallest file with a hundredth of the text or more: {} of it", report::percent(share)));
+    notes_.push_back(fmt::format("held out: {}, {} of the text", held_out, report::percent(share)));
   }
 
   // A file is one document unless a separator says otherwise, and the loader bounds documents by its memory.
@@ -393,6 +427,7 @@ class FirstRunMaker {
       tokenizer = data::open_tokenizer(asked_.data.tokenizer, "data.tokenizer");
     } else if (vocabulary == 0) {
       tokenizer = data::open_tokenizer("bytes", "data.tokenizer");
+      reads_bytes_ = true;
       const std::string why =
           fmt::format("{} of text are too little to learn longer tokens from", size_in_words(bytes));
       set("data.tokenizer", std::string("bytes"), why);
@@ -468,6 +503,7 @@ class FirstRunMaker {
   const FirstRunRequest& request_;
   config::Config asked_;
   FirstText text_size_;
+  bool reads_bytes_ = false;
   double hours_ = kUsualHours;  // for which the model is chosen, whatever ends the run
   std::vector<FirstSetting> choices_;
   std::vector<std::string> notes_;

@@ -137,6 +137,7 @@ TEST_F(FirstRunTest, MoreTextGetsATokenizerAndKeysWin) {
   EXPECT_EQ(json["outcome"], "finished");
   EXPECT_EQ(json["steps"], 20);
   EXPECT_TRUE(says(ran.err, {"a tokenizer was trained on the text", "the model that was asked for, 1 layer of 32"}));
+  EXPECT_TRUE(says(ran.err, "held out: my_texts")) << "a file, and not the last one whatever its size";
   EXPECT_TRUE(exists("a/tokenizer/tokenizer.json") && exists("a/report.html"));
   const std::string config = text("a/config.toml");
   EXPECT_TRUE(
