@@ -130,6 +130,14 @@ std::string snapshot_in_words(const Planned& p) {
                      size(p.plan.snapshot_on_host));
 }
 
+// "6.92B parameters, 1.28B active": a token's products take fewer where it goes to some experts of many.
+std::string parameters_of(const perf::Plan& plan) {
+  const auto count = [](std::int64_t n) { return report::count(static_cast<double>(n)); };
+  std::string text = fmt::format("{} parameters", count(plan.parameters));
+  if (plan.active_parameters != plan.parameters) text += fmt::format(", {} active", count(plan.active_parameters));
+  return text;
+}
+
 void print_model(const Planned& p) {
   const perf::Machine& m = p.machine;
   print(fmt::format("plan      {} for {}: {} ({}), copies {:.0f} GB/s, {}; {}\n", p.name, m.name,
@@ -138,7 +146,7 @@ void print_model(const Planned& p) {
     const bool lacks = m.kind == device::Kind::cuda && m.tflops.fp8 == 0;
     print(fmt::format("fp8       {}{}\n", model::in_words(products_in_fp8(p)), lacks ? ": the card has no fp8" : ""));
   }
-  print(fmt::format("model     {} parameters\n", report::count(static_cast<double>(p.plan.parameters))));
+  print(fmt::format("model     {}\n", parameters_of(p.plan)));
   const perf::FlopParts& f = p.plan.flops;
   const auto share = [&](double part) { return report::percent(part / f.total()); };
   print(fmt::format(
@@ -400,6 +408,7 @@ io::Json to_json(const Planned& p) {
           {"copy_bytes_per_s", p.machine.copy_rate},
           {"memory_bytes", p.machine.memory},
           {"parameters", plan.parameters},
+          {"active_parameters", plan.active_parameters},
           {"flops_per_token", plan.flops.total()},
           {"flops_per_token_palm", plan.flops.palm()},
           {"flops_per_token_by_part",
@@ -608,7 +617,7 @@ void print_head(const GpusPlan& p) {
                     1e-9 * s.fabric.inside.bus_bandwidth));
   if (nodes > 1) print(fmt::format(", {:.0f} GB/s from one to the next", 1e-9 * s.fabric.between.bus_bandwidth));
   print(" (published by others, not seen by us)\n");
-  print(fmt::format("model     {} parameters\n", report::count(static_cast<double>(c.parameters))));
+  print(fmt::format("model     {}\n", parameters_of(c)));
   print(fmt::format("step      {} of each GPU, {} of all\n", report::grouped(c.tokens_per_step, "token"),
                     report::grouped(std::llround(c.tokens_of_ranks()), "token")));
 }
@@ -728,6 +737,7 @@ io::Json to_json(const GpusPlan& p) {
           {"peak_flops", s.machine.peak_flops},
           {"memory_bytes", s.machine.memory},
           {"parameters", s.choice().parameters},
+          {"active_parameters", s.choice().active_parameters},
           {"tokens_per_step", s.choice().tokens_of_ranks()},
           {"run_tokens", p.run_tokens > 0 ? io::Json(p.run_tokens) : io::Json(nullptr)},
           {"modes", std::move(modes)},

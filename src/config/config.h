@@ -56,6 +56,7 @@ class Origins {
 };
 
 inline constexpr std::int64_t kMaxHeadDim = 256;  // the attention kernels hold it in registers
+inline constexpr std::int64_t kMostExperts = 4096;
 inline constexpr double kSmallestFactor = 1e-30;  // smaller ones would be 0 in fp32
 
 struct Model {
@@ -65,6 +66,13 @@ struct Model {
   std::int64_t kv_heads = 0;  // 0: as many as heads
   std::int64_t head_dim = 0;  // 0: hidden / heads
   std::int64_t ffn = 704, vocab = 267;
+  std::int64_t experts = 0;  // of a layer; 0: it has one MLP
+  std::int64_t experts_per_token = 0;
+  std::int64_t expert_ffn = 0;             // inner width of an expert; 0: ffn
+  std::optional<bool> norm_topk;           // a token's weights of experts add up to 1; unset: as the family does
+  std::vector<std::int64_t> dense_layers;  // those without experts
+  double router_aux = 0.01;                // coefficient of the balance of loads in training
+  double router_z_loss = 0;                // and of the square of the routers' logsumexp
   bool tied = false;
   std::int64_t pad_token = -1;             // its row of the embedding gets no gradient; -1: there is none
   std::optional<bool> qk_norm, qkv_bias;   // unset: as the family does

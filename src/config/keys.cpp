@@ -54,7 +54,25 @@ std::vector<Key> build_table() {
     {"model.head_dim", never, in<model, &Model::head_dim>(), between(0, kMaxHeadDim), {}, "",
      "width of one head, even; 0: model.hidden / model.heads"},
     {"model.ffn", never, in<model, &Model::ffn>(), between(1, 1 << 20), {}, "",
-     "inner width of the gated block"},
+     "inner width of the gated block; with experts, of layers without them"},
+    {"model.experts", never, in<model, &Model::experts>(), between(0, kMostExperts), {}, "",
+     "MLPs of a layer, of which every token takes the best few (olmoe, qwen3_moe and mixtral only, which must have it); "
+     "0: a layer has one MLP"},
+    {"model.experts_per_token", allowed, in<model, &Model::experts_per_token>(), between(0, kMostExperts), {}, "",
+     "experts that a token takes, from 1 to model.experts"},
+    {"model.expert_ffn", never, in<model, &Model::expert_ffn>(), between(0, 1 << 20), {}, "",
+     "inner width of an expert; 0: model.ffn"},
+    {"model.norm_topk", allowed, in<model, &Model::norm_topk>(), any(), {}, "",
+     "whether the weights of a token's experts are divided by their sum; unset: as the family does, olmoe does not, "
+     "qwen3_moe does, and mixtral accepts nothing else"},
+    {"model.dense_layers", never, in<model, &Model::dense_layers>(), between(0, 4095), {}, "",
+     "layers, counted from 0, with one MLP of model.ffn instead of experts (mlp_only_layers and decoder_sparse_step of "
+     "Hugging Face; qwen3_moe only)"},
+    {"model.router_aux", allowed, in<model, &Model::router_aux>(), at_least(0), {}, "",
+     "coefficient of the balance of experts in training: with it routers learn to share tokens out evenly; reported "
+     "losses are without it"},
+    {"model.router_z_loss", allowed, in<model, &Model::router_z_loss>(), at_least(0), {}, "",
+     "coefficient of the mean square of the routers' logsumexp in training, which keeps their logits small"},
     {"model.vocab", never, in<model, &Model::vocab>(), between(1, 1 << 24), {}, "",
      "token ids are below it; at least the vocabulary of the data; unless it is set, the vocabulary of the data's "
      "tokenizer, and token files that bring none ask for it"},
@@ -69,7 +87,7 @@ std::vector<Key> build_table() {
      "a bias on queries, keys and values; unset: what the family does, and nothing else is accepted"},
     {"model.window", allowed, in<model, &Model::window>(), between(0, 1 << 30), {}, "tokens",
      "what a query sees in layers with a window: so many tokens of its document, itself the last; 0: no layer has one. "
-     "Families: qwen2, qwen3, mistral, smollm3, olmo3, gemma3"},
+     "Families: qwen2, qwen3, mistral, smollm3, olmo3, gemma3, qwen3_moe, mixtral"},
     {"model.layer_types", allowed, in<model, &Model::layer_types>(), any(), {"full_attention", "sliding_attention"}, "",
      "for each layer whether it has the window; empty: as the family does, of olmo3 all but every fourth, of gemma3 "
      "all but every sixth, of others all"},

@@ -32,6 +32,9 @@ struct OracleCase {
 };
 
 constexpr const char* kOracle = "oracle.safetensors";
+// Of a model with experts, for the first document alone: the balance of loads, the loss with it, and its gradients. All
+// else of a case is without.
+constexpr const char *kAuxLoss = "aux.loss", *kAuxTotal = "aux.total", *kAuxGradients = "aux.grad.";
 
 using Extents = std::vector<std::int64_t>;
 
@@ -108,7 +111,9 @@ OracleCase read_files(FileSystem& files, const Path& folder, std::int64_t multip
   require_shape(oracle->at("grad_norms"), losses.shape, file);
   check_size(checkpoint);
   const model::FlatLayout layout = model::lay_out(model::family_of(m).table(m));
-  for (const char* prefix : {"grad.", "final."}) check_names(*oracle, prefix, layout, file);
+  for (const char* prefix : {"grad.", "final.", kAuxGradients}) check_names(*oracle, prefix, layout, file);
+  if (const bool aux = oracle->find(kAuxLoss); aux != (m.experts > 0))
+    fail_user("{}: there is {} {}, and the model has {} experts", file, aux ? "an" : "no", kAuxLoss, m.experts);
   return {std::move(checkpoint), std::move(oracle), std::move(batch)};
 }
 
@@ -274,6 +279,19 @@ class Run {
     engine_->set_step(static_cast<std::uint64_t>(step), kOptim.lr, static_cast<double>(case_.batch.pairs), 0);
   }
 
+  // A case whose loss has the balance of loads in it.
+  void run_balanced(const Take& take) {
+    tell("gradients of the balance");
+    set_step(0);
+    engine_->micro_step(true);
+    const config::Model& m = case_.checkpoint.model;
+    const double balance =
+        model::router_figures(m, engine_->router_totals(), static_cast<double>(case_.batch.pairs)).balance;
+    take(kAuxLoss, {static_cast<float>(balance)});
+    take(kAuxTotal, {static_cast<float>(loss() + m.router_aux * balance)});
+    each_stored(kAuxGradients, optim::kGradients, inv_pairs(), take);
+  }
+
   // Where there is a truth, the first step is compared with it.
   void run(const Take& take, Run* truth, std::vector<Comparison>& with_truth) {
     tell("logits");
@@ -344,7 +362,7 @@ void compare(Verification& v, const std::string& key, std::span<const float> our
   const auto add = [&](Measure how, double tolerance) {
     v.comparisons.push_back({key, how, measure(how, ours, reference), tolerance});
   };
-  const bool gradient = key.starts_with("grad.");
+  const bool gradient = key.starts_with("grad.") || key.starts_with(kAuxGradients);
   if (gradient && tolerances.direction > 0) {
     add(Measure::direction, tolerances.direction);
     add(Measure::length, tolerances.length);
@@ -353,6 +371,15 @@ void compare(Verification& v, const std::string& key, std::span<const float> our
   } else {
     add(Measure::difference, key == "grad_norms" ? tolerances.norms : tolerances.forward);
   }
+}
+
+// The first document alone.
+data::Batch first_document(const data::Batch& batch, std::int64_t multiple) {
+  const std::int64_t n = batch.doc_offsets[1];
+  data::Batch first({1, (n + multiple - 1) / multiple * multiple, 1});
+  first.clear();
+  first.append(std::span(batch.tokens).first(static_cast<std::size_t>(n)));
+  return first;
 }
 
 // The worst against its tolerance first.
@@ -424,7 +451,10 @@ double measure(Measure how, std::span<const float> ours, std::span<const float> 
 }
 
 Verification verify(FileSystem& files, const Path& folder, device::Device& device, const VerifyOptions& options) {
-  const OracleCase c = read_case(files, folder, in_fp8(options) ? kFp8Tokens : 1);
+  const std::int64_t multiple = in_fp8(options) ? kFp8Tokens : 1;
+  const OracleCase given = read_case(files, folder, multiple);
+  OracleCase c = given;
+  c.checkpoint.model.router_aux = c.checkpoint.model.router_z_loss = 0;
   Verification v{.tokens = c.batch.real_tokens,
                  .documents = c.batch.documents,
                  .pairs = c.batch.pairs,
@@ -443,10 +473,19 @@ Verification verify(FileSystem& files, const Path& folder, device::Device& devic
                                 : is_exact(run.lowering()) ? kExactTolerances
                                                            : kRoundedTolerances;
   std::vector<Comparison> with_truth;
-  run.run([&](const std::string& key, const auto& ours) { compare(v, key, ours, c.floats(key), tolerances); },
-          truth.get(), with_truth);
+  const Run::Take take = [&](const std::string& key, const auto& ours) {
+    compare(v, key, ours, c.floats(key), tolerances);
+  };
+  run.run(take, truth.get(), with_truth);
   v.comparisons.insert(v.comparisons.end(), with_truth.begin(), with_truth.end());
   v.absent = run.absent();
+  if (given.checkpoint.model.experts > 0) {
+    OracleCase first = given;
+    first.batch = first_document(given.batch, multiple);
+    Run balanced(first, device, options);
+    balanced.run_balanced(take);
+    v.absent.insert(v.absent.end(), balanced.absent().begin(), balanced.absent().end());
+  }
   sort_by_error(v.comparisons);
   return v;
 }

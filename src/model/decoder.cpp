@@ -43,6 +43,36 @@ ParameterTable decoder_table(const config::Model& m) {
     p.fp8 = name;
     p.travels = Travels::with_layer;
   };
+  // Of all experts of a layer one row each for gate_up and down, in which every expert's tensors are slices. A router
+  // is no matrix for Muon: its rows are the experts' own directions. Routers stand behind all matrices, so that these
+  // are one range, and travel with what is small.
+  ParameterTable routers;
+  const auto experts = [&](const std::string& hf, Init out_init) {
+    const ExpertNames& names = *description.experts;
+    const std::int64_t width = m.expert_ffn > 0 ? m.expert_ffn : f, count = m.experts;
+    const std::string block = fmt::format("{}{}.", hf, names.block);
+    routers.push_back({name_of("router"),
+                       {count, d},
+                       Init::normal,
+                       std,
+                       true,
+                       {{block + "gate.weight", {count, d}}},
+                       ParameterKind::linear,
+                       layer});
+    std::vector<HfSlice> gate_up, down;
+    for (std::int64_t e = 0; e < count; ++e) {
+      const std::string expert = fmt::format("{}experts.{}.", block, e);
+      gate_up.push_back({fmt::format("{}{}.weight", expert, names.gate), {width, d}});
+      gate_up.push_back({fmt::format("{}{}.weight", expert, names.up), {width, d}});
+      down.push_back({fmt::format("{}{}.weight", expert, names.down), {d, width}});
+    }
+    matrix(ParameterKind::linear, "gate_up", {count, 2 * width, d}, std, std::move(gate_up));
+    matrix(ParameterKind::linear, "down", {count, d, width}, residual_std, std::move(down), out_init);
+    for (ParameterSpec* p : {&t[t.size() - 2], &t.back()}) {
+      p->fp8.clear();
+      p->active = static_cast<double>(m.experts_per_token) / static_cast<double>(count);
+    }
+  };
   matrix(ParameterKind::embedding, "embedding", {m.vocab, d}, std, {{"model.embed_tokens.weight", {m.vocab, d}}});
   for (layer = 0; layer < m.layers; ++layer) {
     const std::string hf = fmt::format("model.layers.{}.", layer);
@@ -64,14 +94,19 @@ ParameterTable decoder_table(const config::Model& m) {
     matrix(ParameterKind::linear, "out", {d, q}, residual_std, {{attention + "o_proj.weight", {d, q}}}, out);
     if (end_norms) norm("attention end norm", d, hf + std::string(description.attention_end_norm), of_end_norm);
     norm("mlp norm", d, hf + std::string(description.mlp_norm), of_norm);
-    matrix(ParameterKind::linear, "gate_up", {2 * f, d}, std,
-           {{mlp + "gate_proj.weight", {f, d}}, {mlp + "up_proj.weight", {f, d}}});
-    matrix(ParameterKind::linear, "down", {d, f}, residual_std, {{mlp + "down_proj.weight", {d, f}}}, out);
+    if (has_experts(m, static_cast<std::size_t>(layer))) {
+      experts(hf, out);
+    } else {
+      matrix(ParameterKind::linear, "gate_up", {2 * f, d}, std,
+             {{mlp + "gate_proj.weight", {f, d}}, {mlp + "up_proj.weight", {f, d}}});
+      matrix(ParameterKind::linear, "down", {d, f}, residual_std, {{mlp + "down_proj.weight", {d, f}}}, out);
+    }
     if (end_norms) norm("mlp end norm", d, hf + std::string(description.mlp_end_norm), of_end_norm);
   }
   layer = program::kNoLayer;
   norm("final norm", d, "model.norm.weight");
   if (!m.tied) matrix(ParameterKind::head, "head", {m.vocab, d}, std, {{"lm_head.weight", {m.vocab, d}}});
+  t.insert(t.end(), routers.begin(), routers.end());
   return t;
 }
 
@@ -194,8 +229,18 @@ program::ValueId DecoderLayer::attention(program::ValueId x) const {
 }
 
 program::ValueId DecoderLayer::mlp(program::ValueId x) const {
-  const auto inner = b_.swiglu(b_.linear(x, parameter("gate_up"), "gate_up"), family_of(m_).decoder.gate);
-  return b_.dropout(b_.linear(inner, parameter("down"), "down"), static_cast<float>(m_.dropout), "mlp dropout");
+  const DecoderDescription& description = family_of(m_).decoder;
+  const auto dropped = [&](program::ValueId y) { return b_.dropout(y, static_cast<float>(m_.dropout), "mlp dropout"); };
+  if (!has_experts(m_, index_)) {
+    const auto inner = b_.swiglu(b_.linear(x, parameter("gate_up"), "gate_up"), description.gate);
+    return dropped(b_.linear(inner, parameter("down"), "down"));
+  }
+  const auto routed = b_.route(x, parameter("router"), in_, m_.experts_per_token,
+                               m_.norm_topk.value_or(description.experts->norm_topk));
+  const auto rows = b_.gather_rows(x, routed);
+  const auto inner =
+      b_.swiglu(b_.grouped_linear(rows, parameter("gate_up"), routed.offsets, "gate_up"), description.gate);
+  return dropped(b_.combine(b_.grouped_linear(inner, parameter("down"), routed.offsets, "down"), routed));
 }
 
 ForwardValues pre_norm_forward(program::Builder& b, const config::Model& m, const NamedValues& values,

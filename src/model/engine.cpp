@@ -350,6 +350,12 @@ double Engine::loss_sum() {
   return sum;
 }
 
+std::vector<double> Engine::router_totals() {
+  std::vector<double> totals(static_cast<std::size_t>(lowered_.set.at(lowered_.router_totals).shape.elements()));
+  executor_->read(lowered_.router_totals, totals);
+  return totals;
+}
+
 void Engine::post_result() {
   REDLINE_CHECK(posted_ - taken_ < kResults.size(), "{} results are under way", posted_ - taken_);
   run(kResults[posted_++ % kResults.size()], {.timed = true});
@@ -364,6 +370,10 @@ Engine::StepResult Engine::take_result() {
   result.time = clock_.take();
   std::memcpy(&result.loss_sum, executor_->tensor(values.loss_sum).data, sizeof result.loss_sum);
   std::memcpy(&result.update, executor_->tensor(values.update).data, sizeof result.update);
+  if (values.router.present()) {
+    const Tensor totals = executor_->tensor(values.router);
+    result.router.assign(totals.as<double>(), totals.as<double>() + totals.elements());
+  }
   return result;
 }
 

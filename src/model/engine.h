@@ -148,13 +148,15 @@ class Engine {
   std::vector<float> logits();                    // [tokens, vocab] of the uploaded batch
   void continue_texts(std::string_view program);  // kPrefill or kDecode, over whole weights (model/generate.h)
 
-  double loss_sum();  // of the micro-steps since the last first one
+  double loss_sum();                    // of the micro-steps since the last first one
+  std::vector<double> router_totals();  // the same of routers; of this rank, until the update
   // Sends a step's loss sum and the result of its update to the host; take_result() waits for the oldest that was sent.
   // Two may be under way.
   struct StepResult {
     double loss_sum = 0;
     UpdateResult update;
     StepTime time;
+    std::vector<double> router = {};  // totals of ops/experts.h, of all ranks; empty: no layer has experts
   };
   void post_result();
   StepResult take_result();

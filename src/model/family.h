@@ -51,6 +51,14 @@ struct ForwardValues {
 enum class WindowedLayers : std::uint8_t { none, every_layer, by_layer };
 inline constexpr std::string_view kFullAttention = "full_attention", kSlidingAttention = "sliding_attention";
 
+// What layers with experts have in place of the MLP, and how Hugging Face names it.
+struct ExpertNames {
+  std::string_view block = "mlp", gate = "gate_proj", up = "up_proj", down = "down_proj";
+  bool norm_topk = false;         // where model.norm_topk is silent
+  bool always_norm_topk = false;  // whatever it says
+  bool dense_layers = false;      // some layers may have an MLP
+};
+
 // The differences between decoders of LLaMA's kind.
 struct DecoderDescription {
   std::optional<ops::NormOver> qk_norm = {};                   // an RMSNorm on queries and keys
@@ -67,6 +75,7 @@ struct DecoderDescription {
   WindowedLayers windows = WindowedLayers::none;
   std::int64_t full_every = 0;  // unless model.layer_types says, every so-manieth layer has no window; 0: all have it
   bool local_rope = false;      // layers with a window have a table of their own, which is not stretched
+  std::optional<ExpertNames> experts = {};
   std::int64_t no_rope_every = 0;  // unless model.rope_layers says, every so-manieth layer has no RoPE; 0: all have it
 };
 
@@ -108,11 +117,14 @@ const Family& family_of(const config::Model& model);
 // family has, or a setting that the family cannot have, is a UserError with its place.
 void settle_family(config::Config& config);
 
-// Fills in qk_norm and qkv_bias, and empties lists of layers that say what the family does anyway.
+// Fills in qk_norm and qkv_bias and what experts leave open, and empties lists of layers that say what the family does
+// anyway.
 void settle_layers(config::Model& model);
 // What a layer has, by model.layer_types and model.rope_layers, or as the family does where these are empty.
 bool has_window(const config::Model& model, std::size_t layer);
 bool has_rope(const config::Model& model, std::size_t layer);
+bool has_experts(const config::Model& model, std::size_t layer);
+std::int64_t layers_with_experts(const config::Model& model);
 // sliding_window and layer_types of config.json.
 void write_windows(const config::Model& model, io::Json& json);
 

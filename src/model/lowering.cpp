@@ -11,6 +11,7 @@
 #include "io/safetensors.h"
 #include "model/family.h"
 #include "model/fp8_linears.h"
+#include "ops/experts.h"
 #include "program/builder.h"
 #include "program/planner.h"
 
@@ -118,6 +119,23 @@ std::vector<TensorNorm> tensor_norms(const ParameterTable& table, const NormSums
     norms.push_back({table[i].name, std::sqrt(sums.gradients[i]) / pairs, std::sqrt(sums.weights[i]),
                      sums.updates.empty() ? std::numeric_limits<double>::quiet_NaN() : std::sqrt(sums.updates[i])});
   return norms;
+}
+
+RouterFigures router_figures(const config::Model& m, const std::vector<double>& totals, double pairs) {
+  const auto experts = static_cast<std::size_t>(m.experts), layers = static_cast<std::size_t>(layers_with_experts(m));
+  REDLINE_CHECK(totals.size() == (layers + 1) * (experts + 1), "{} totals of {} routers", totals.size(), layers);
+  const double count = static_cast<double>(experts), by = std::max(pairs, 1.0);
+  RouterFigures f{totals[layers * (experts + 1)] / by, totals[layers * (experts + 1) + 1] / by, {}, {}};
+  for (std::size_t layer = 0; layer < layers; ++layer) {
+    const double* const row = totals.data() + layer * (experts + 1);
+    double chosen = 0;
+    for (std::size_t e = 0; e < experts; ++e) chosen += row[e];
+    const double each = std::max(chosen, 1.0) / count;
+    std::vector<double>& loads = f.loads.emplace_back();
+    for (std::size_t e = 0; e < experts; ++e) loads.push_back(row[e] / each);
+    f.entropy.push_back(row[experts] * static_cast<double>(m.experts_per_token) / std::max(chosen, 1.0));
+  }
+  return f;
 }
 
 std::vector<std::int64_t> tensor_bounds(const LoweredModel& m) {
@@ -388,10 +406,22 @@ class Lower {
         b_.declare("check result", {std::ssize(checked()), sizeof(UpdateResult)}, DType::u8, Role::output);
     m_.losses = b_.declare("losses", {n}, DType::f32, Role::output);
     m_.loss_sum = b_.declare("loss sum", {1}, DType::f64, Role::output);
+    if (options_.training && model_.experts > 0) declare_router_values();
     b_.set_step_state(m_.step_state);
     const std::int64_t positions = std::max(batch.seq_len, options_.decode.positions);
     for (ConstantSpec& c : family_.constants(model_, positions))
       values_.add(c.name, b_.constant(c.name, c.shape, std::move(c.data)));
+  }
+
+  // What routers did: of a micro-batch, and of a step, whose ranks add up theirs in the update.
+  void declare_router_values() {
+    const std::int64_t layers = layers_with_experts(model_);
+    const auto sums = [&](const char* name, std::int64_t rows, std::int64_t columns) {
+      return b_.declare(name, {rows, columns}, DType::f64, Role::output);
+    };
+    m_.batch.router_load = sums("router load", layers, ops::load_columns(model_.experts));
+    m_.router_totals = sums("router totals", layers + 1, ops::total_columns(model_.experts));
+    d_.sums = {m_.router_totals};
   }
 
   void begin(std::string_view name, program::Lowering lowering) {
@@ -416,6 +446,9 @@ class Lower {
     begin(name, lowering);
     const auto [hidden, head] = forward(m_.batch);
     b_.lm_loss(hidden, head, m_.batch.targets, {m_.losses, m_.loss_sum});
+    if (lowering.training && model_.experts > 0)
+      b_.balance_loss(m_.batch, m_.router_totals, model_.experts_per_token, static_cast<float>(model_.router_aux),
+                      static_cast<float>(model_.router_z_loss));
     if (lowering.training) b_.backward();
     const bool last = name == kOnly || name == (has_last() ? kLast : kFirst);
     end({.gather_weights = name == kFirst || name == kOnly,
@@ -518,11 +551,13 @@ class Lower {
         return b_.declare(value.name + " on the host", value.shape, value.dtype, Role::output, program::Memory::host);
       };
       const ValueId loss_sum = host(m_.loss_sum), update = host(m_.update_result);
-      m_.results[i] = {loss_sum, update};
+      const ValueId router = m_.router_totals.present() ? host(m_.router_totals) : program::kAbsent;
+      m_.results[i] = {loss_sum, update, router};
       begin(kResults[i], {});
       b_.at(program::Part::update);
       b_.copy_bytes(m_.loss_sum, loss_sum, "loss");
       b_.copy_bytes(m_.update_result, update, "update result");
+      if (router.present()) b_.copy_bytes(m_.router_totals, router, "router totals");
       end();
     }
   }

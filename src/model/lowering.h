@@ -119,7 +119,7 @@ struct Fp8Tensor {
 
 // A step's results in the host's memory.
 struct ResultValues {
-  program::ValueId loss_sum, update;
+  program::ValueId loss_sum, update, router;
 };
 
 // The values that a look at the norms of all tensors writes (log.norms_every).
@@ -141,6 +141,7 @@ struct LoweredModel {
   Range own;                                   // written into checkpoints by this rank
   Range updated;                               // updated by this rank: its own, or all
   program::ValueId step_state, update_result, check_result, losses, loss_sum, logits;
+  program::ValueId router_totals;  // of a step's micro-batches (ops/experts.h); absent: no layer has experts
   DecodeValues decode;
   NormValues norms;
   std::vector<Fp8Tensor> fp8;
@@ -205,6 +206,14 @@ struct TensorNorm {
   double update = 0;  // NaN: not known
 };
 std::vector<TensorNorm> tensor_norms(const ParameterTable& table, const NormSums& sums, double pairs);
+
+// What the routers of a step did, from its totals (ops/experts.h).
+struct RouterFigures {
+  double balance = 0, z_loss = 0;          // means over its micro-batches, weighted by pairs
+  std::vector<double> entropy;             // by layer with experts: a token's in the mean, in nats
+  std::vector<std::vector<double>> loads;  // by layer and expert: 1 is an even share, 0 none
+};
+RouterFigures router_figures(const config::Model& model, const std::vector<double>& totals, double pairs);
 
 // The units that travel between ranks: neighbours in the flat layout whose rows say that they travel together.
 std::vector<program::Distribution::Unit> travelling_units(const ParameterTable& table, const FlatLayout& layout);

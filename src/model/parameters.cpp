@@ -2,6 +2,7 @@
 #include "model/parameters.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <numeric>
 #include <span>
@@ -63,6 +64,12 @@ std::int64_t parameter_count(const ParameterTable& table) {
   std::int64_t n = 0;
   for (const ParameterSpec& p : table) n += p.shape.elements();
   return n;
+}
+
+std::int64_t active_count(const ParameterTable& table) {
+  double n = 0;
+  for (const ParameterSpec& p : table) n += p.active * static_cast<double>(p.shape.elements());
+  return std::llround(n);
 }
 
 void initialise(const ParameterTable& table, const FlatLayout& layout, std::uint64_t seed, const PutFloats& put) {

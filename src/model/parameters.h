@@ -49,6 +49,7 @@ struct ParameterSpec {
   bool by_matrix = false;
   std::string fp8 = {};  // "qkv" of precision.fp8_products; empty: its products never take operands in eight bits
   Travels travels = Travels::with_small;
+  double active = 1;  // the share of it that one token's products take: of experts, those that it goes to
 };
 
 using ParameterTable = std::vector<ParameterSpec>;
@@ -78,6 +79,7 @@ std::vector<Range> ranges_where(const ParameterTable& table, const FlatLayout& l
                                 const std::function<bool(const ParameterSpec&)>& holds);
 
 std::int64_t parameter_count(const ParameterTable& table);
+std::int64_t active_count(const ParameterTable& table);  // without the experts that a token does not go to
 
 // Draws every parameter's start by (seed, name, index): the same on every machine and for any sharding. Values come
 // piece by piece (offset into the flat array, values), so that no copy of all need exist; gaps are left out.

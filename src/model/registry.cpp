@@ -12,11 +12,12 @@
 
 namespace redline::model {
 
-extern const Family kGemma3, kLlama, kMistral, kOlmo2, kOlmo3, kQwen2, kQwen3, kSmolLm3;
+extern const Family kGemma3, kLlama, kMistral, kMixtral, kOlmo2, kOlmo3, kOlmoe, kQwen2, kQwen3, kQwen3Moe, kSmolLm3;
 
 namespace {
 
-constexpr const Family* kFamilies[] = {&kLlama, &kQwen3, &kOlmo2, &kQwen2, &kMistral, &kSmolLm3, &kOlmo3, &kGemma3};
+constexpr const Family* kFamilies[] = {&kLlama, &kQwen3,  &kOlmo2, &kQwen2,    &kMistral, &kSmolLm3,
+                                       &kOlmo3, &kGemma3, &kOlmoe, &kQwen3Moe, &kMixtral};
 
 // The names of families for which `has` holds.
 template <class Has>
@@ -56,8 +57,25 @@ bool has_rope(const config::Model& m, std::size_t layer) {
   return !is_every(layer, family_of(m).decoder.no_rope_every);
 }
 
+bool has_experts(const config::Model& m, std::size_t layer) {
+  return m.experts > 0 && std::ranges::find(m.dense_layers, static_cast<std::int64_t>(layer)) == m.dense_layers.end();
+}
+
+std::int64_t layers_with_experts(const config::Model& m) {
+  std::int64_t count = 0;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(m.layers); ++i) count += has_experts(m, i);
+  return count;
+}
+
 void settle_layers(config::Model& m) {
   const DecoderDescription& d = family_of(m).decoder;
+  if (d.experts) {
+    m.norm_topk = m.norm_topk.value_or(d.experts->norm_topk);
+    if (m.expert_ffn == 0) m.expert_ffn = m.ffn;
+    if (!d.experts->dense_layers) m.ffn = m.expert_ffn;  // there is no other MLP
+    std::ranges::sort(m.dense_layers);
+    m.dense_layers.erase(std::ranges::unique(m.dense_layers).begin(), m.dense_layers.end());
+  }
   m.qk_norm = d.qk_norm.has_value();
   m.qkv_bias = d.qkv_bias;
   const auto says = [&](bool (*of)(const config::Model&, std::size_t), config::Model as_family) {
@@ -71,6 +89,39 @@ void settle_layers(config::Model& m) {
   if (!says(has_window, silent)) m.layer_types.clear();
   if (!says(has_rope, silent)) m.rope_layers.clear();
 }
+
+namespace {
+
+// The settings of a family with experts, which go together.
+void require_experts(const config::Config& config, const ExpertNames& names) {
+  const config::Model& m = config.model;
+  const auto fail = [&](std::initializer_list<std::string_view> keys, const std::string& what) {
+    fail_user("{}{}", config.origins.prefix(keys), what);
+  };
+  if (m.experts == 0)
+    fail({"model.experts", "model.family"},
+         fmt::format("model.experts is 0, and model.family \"{}\" has experts; set how many a layer has", m.family));
+  if (m.experts_per_token < 1 || m.experts_per_token > m.experts)
+    fail({"model.experts_per_token", "model.experts"},
+         fmt::format("model.experts_per_token is {}; it must be from 1 to model.experts ({})", m.experts_per_token,
+                     m.experts));
+  if (names.always_norm_topk && m.norm_topk == false)
+    fail({"model.norm_topk"}, fmt::format("model.norm_topk must be true for model.family \"{}\"", m.family));
+  if (!names.dense_layers && config.origins.written("model.ffn") && config.origins.written("model.expert_ffn") &&
+      m.expert_ffn > 0 && m.ffn != m.expert_ffn)
+    fail({"model.ffn", "model.expert_ffn"},
+         fmt::format("model.ffn is {} and model.expert_ffn {}, but every layer of a {} has experts; set one of the two",
+                     m.ffn, m.expert_ffn, m.family));
+  for (const std::int64_t layer : m.dense_layers)
+    if (layer >= m.layers)
+      fail({"model.dense_layers", "model.layers"},
+           fmt::format("model.dense_layers names layer {}, and model.layers is {}; layers are counted from 0", layer,
+                       m.layers));
+  if (layers_with_experts(m) == 0)
+    fail({"model.dense_layers"}, "model.dense_layers names every layer, so that none has experts; leave some out");
+}
+
+}  // namespace
 
 void settle_family(config::Config& config) {
   config::Model& m = config.model;
@@ -98,6 +149,15 @@ void settle_family(config::Config& config) {
   require_can("model.rope_local_theta", m.rope_local_theta > 0, [](const Family& f) { return f.decoder.local_rope; });
   require_can("model.query_pre_attn_scalar", m.query_pre_attn_scalar > 0,
               [](const Family& f) { return f.decoder.query_scalar; });
+  const auto experts = [](const Family& f) { return f.decoder.experts.has_value(); };
+  require_can("model.experts", m.experts > 0, experts);
+  require_can("model.experts_per_token", m.experts_per_token > 0, experts);
+  require_can("model.expert_ffn", m.expert_ffn > 0, experts);
+  require_can("model.norm_topk", m.norm_topk.has_value(), experts);
+  require_can("model.router_z_loss", m.router_z_loss > 0, experts);
+  require_can("model.dense_layers", !m.dense_layers.empty(),
+              [](const Family& f) { return f.decoder.experts && f.decoder.experts->dense_layers; });
+  if (experts(family)) require_experts(config, *family.decoder.experts);
   const auto require_each = [&](std::string_view key, std::size_t entries) {
     if (entries != 0 && entries != static_cast<std::size_t>(m.layers))
       fail_user("{}{} has {} of them, and model.layers is {}; it needs one for each layer",

@@ -155,6 +155,7 @@ Plan make_plan(const config::Config& asked, const Machine& machine, const Spread
   p.mode = spread.mode;
   p.ranks = spread.ranks;
   p.parameters = model::parameter_count(lowered.table);
+  p.active_parameters = model::active_count(lowered.table);
   p.tokens_per_step = batch.tokens() * config.train.accumulate / step.options().sharing.sequence;
   p.flops = flops_of(lowered.set, step.options(), {});
   p.memory = memory_of(lowered.set, machine, spread.ranks);

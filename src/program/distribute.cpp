@@ -26,8 +26,12 @@ class DistributePass {
       return i < program_.nodes.size() ? std::get_if<optim::SumSquares<ValueId>>(&program_.nodes[i].op) : nullptr;
     };
     for (std::size_t i = 0; i < program_.nodes.size(); ++i) {
-      if (const auto* sums = squares(i); sums && !(squares(i + 1) && squares(i + 1)->more))
+      if (const auto* sums = squares(i); sums && !(squares(i + 1) && squares(i + 1)->more)) {
         put(i + 1, node_of(dist::AllReduce<ValueId>{sums->totals}, Phase::update, "totals of all ranks"));
+        if (!sums->loss_sum.present()) continue;  // not the step's own
+        for (const ValueId sum : d_.sums)
+          put(i + 1, node_of(dist::AllReduce<ValueId>{sum}, Phase::update, "sums of all ranks"));
+      }
       if (const auto* sums = std::get_if<optim::TensorSums<ValueId>>(&program_.nodes[i].op))
         put(i + 1, node_of(dist::AllReduce<ValueId>{sums->sums}, Phase::update, "sums of all ranks"));
     }

@@ -107,6 +107,7 @@ struct Distribution {
   // they have no memory.
   ValueId weights, gradients;
   ValueId weight_shard, gradient_shard;  // fsdp: this rank's part of them
+  std::vector<ValueId> sums = {};        // of a step: the update adds them up over ranks
 };
 
 // The collectives that a program needs.

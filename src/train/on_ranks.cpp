@@ -42,6 +42,12 @@ std::span<const NotOnRanks> not_on_ranks() {
                  {kAll.begin(), kAll.end()},
                  "the ranks of a row have as many tokens each, in fp8 a multiple of 16",
                  "give one that it does"},
+      NotOnRanks{"model.experts with a parallel.sequence above 1",
+                 "model.experts",
+                 [](const config::Config& c) { return c.model.experts > 0 && c.parallel.sequence > 1; },
+                 {kAll.begin(), kAll.end()},
+                 "a router knows the padding of whole rows alone",
+                 "set parallel.sequence = 1"},
   };
   return kRows;
 }

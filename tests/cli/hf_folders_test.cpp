@@ -69,7 +69,7 @@ TEST_F(HfFolders, ThereAndBackGivesTheSameBytesInEveryTypeAndInShards) {
 // What Hugging Face wrote of each family, through a checkpoint and out again.
 TEST_F(HfFolders, EveryFamilyGoesThereAndBack) {
   for (const std::string name : {"llama3-gqa", "qwen3-gqa", "olmo2-gqa", "qwen2-gqa", "mistral-window", "smollm3-nope",
-                                 "olmo3-window", "gemma3-text"}) {
+                                 "olmo3-window", "gemma3-text", "olmoe", "qwen3-moe", "mixtral"}) {
     const std::string fixture = testing::source_folder() + "/tests/fixtures/" + name;
     must({"import", fixture, "--out", name + "-in"});
     must({"export", "--checkpoint", name + "-in", "--out", name});

@@ -42,7 +42,7 @@ TEST(Sample, IsTheSameForTheSameSeedAndGoesPastTheWindow) {
 TEST(Sample, GreedyTextIsThatOfTheLogitsProgram) {
   device::CpuDevice device(2);
   for (const char* name : {"llama-mha", "llama3-gqa", "qwen3-gqa", "olmo2-gqa", "qwen2-gqa", "mistral-window",
-                           "smollm3-nope", "olmo3-window", "gemma3-text"}) {
+                           "smollm3-nope", "olmo3-window", "gemma3-text", "olmoe", "qwen3-moe", "mixtral"}) {
     const Checkpoint checkpoint = checkpoint_of(name);
     std::vector<std::int32_t> text = {65, 104, 33, 200, 7, 91};
     SampleOptions options;

@@ -361,7 +361,8 @@ TEST_P(Fp8Models, ScalesAreStateThatIsSaved) {
 
 std::vector<std::string> family_names() {
   std::vector<std::string> names;
-  for (const Family* family : families()) names.emplace_back(family->name);
+  for (const Family* family : families())
+    if (!family->decoder.experts) names.emplace_back(family->name);  // whose products are not in eight bits
   return names;
 }
 const auto kName = [](const auto& c) { return c.param; };
@@ -493,6 +494,7 @@ TEST(Fp8Head, LowersForEveryFamilyAndDevice) {
   for (const Family* family : families()) {
     for (const bool tied : {false, true}) {
       for (const Kind kind : {Kind::cpu, Kind::cuda}) {
+        if (family->decoder.experts && kind == Kind::cuda) continue;  // routers have no kernels there yet
         for (const char* recompute : {"none", "block"}) {
           config::Config c = config_of(std::string(family->name), tied, "fp8");
           c.train.recompute = recompute;

@@ -42,6 +42,13 @@ inline config::Model tiny_model(const std::string& family, bool tied = false) {
   const bool window = d.windows != model::WindowedLayers::none && family != "qwen3";  // tests on cards take that one
   if (window) m.window = 5;                                                           // shorter than some documents
   set_layers(m, 2);
+  if (d.experts) {
+    m.experts = 5;
+    m.experts_per_token = 2;
+    m.expert_ffn = 19;
+    m.router_aux = 0;  // so that gradients are those of the loss
+    if (d.experts->dense_layers) m.dense_layers = {0};
+  }
   if (d.local_rope) m.rope_local_theta = 500;
   if (d.query_scalar) m.query_pre_attn_scalar = 7;
   model::settle_layers(m);
