@@ -136,6 +136,7 @@ class CpuGroup final : public Group {
       case 8: return gather_from(op, op.data.as<double>(), parts);
       case 4: return gather_from(op, op.data.f32(), parts);
       case 2: return gather_from(op, op.data.as<std::uint16_t>(), parts);
+      case 1: return gather_from(op, op.data.as<std::uint8_t>(), parts);
       default: fail_machine("gather_shards: no engine for elements of {}", name_of(op.data.dtype));
     }
   }

@@ -216,7 +216,9 @@ void Engine::run(std::string_view program, const Look& look) {
   else
     executor_->run(program, look.timer, stop);
   if (look.timed) clock_.end();
-  if (rule->leaves != Rule::Leaves::as_they_were) whole_ = rule->leaves == Rule::Leaves::whole || !updates_by_parts();
+  const bool some = program == kFirst && !lowered_.first_gathers_all;  // whole weights are for evaluation alone then
+  if (rule->leaves != Rule::Leaves::as_they_were && !some)
+    whole_ = rule->leaves == Rule::Leaves::whole || !updates_by_parts();
 }
 
 void Engine::gather_weights() {

@@ -3,6 +3,7 @@
 #include "model/fp8_linears.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "base/small_floats.h"
@@ -31,6 +32,21 @@ std::size_t head_row(const ParameterTable& table) {
       of_kind(ParameterKind::head) != table.end() ? of_kind(ParameterKind::head) : of_kind(ParameterKind::embedding);
   REDLINE_CHECK(head != table.end(), "a table without an embedding");
   return static_cast<std::size_t>(head - table.begin());
+}
+
+Range range_of(const LoweredModel& m, std::size_t row) {
+  const std::int64_t offset = m.layout.offsets[row];
+  return {offset, offset + m.table[row].shape.elements()};
+}
+
+// A part of a parameter as a matrix: kernels that cast have tiles of rows and columns. Parts end where parameters,
+// matrices or blocks of the flat layout do, at multiples of 16 elements.
+Shape as_matrix(const Range& part) {
+  constexpr std::int64_t kWidest = 1024;
+  std::int64_t width = kMultiple;
+  REDLINE_CHECK(part.elements() % width == 0, "{} elements of a weight", part.elements());
+  while (width < kWidest && part.elements() % (2 * width) == 0) width *= 2;
+  return {part.elements() / width, width};
 }
 
 bool contains(const std::vector<std::string>& products, std::string_view linear, std::string_view product) {
@@ -146,24 +162,57 @@ void Fp8Values::declare_head(program::Builder& b, const LoweredModel& m, const s
   std::vector<float> of_dlogits(ops::kScaleFloats);
   of_dlogits[0] = 1 / ops::kDlogitsScale, of_dlogits[1] = ops::kDlogitsScale;  // as Fp8Scale has them
   linears_.head_weight = weights[row];
-  linears_.head = {.x_scale = b.view(scales, "head input scale", {ops::kScaleFloats}, 0),
-                   .weight = b.declare("head in fp8 by columns", {shape[1], shape[0]}, DType::e4m3, Role::working),
-                   .weight_scale = b.view(scales, "head weight scale", {ops::kScaleFloats}, ops::kScaleFloats * 4),
-                   .dlogits_scale = b.constant("dlogits scale", {ops::kScaleFloats}, std::move(of_dlogits))};
+  linears_.head = {
+      .x_scale = b.view(scales, "head input scale", {ops::kScaleFloats}, 0),
+      .weight = by_parts_ ? program::kAbsent
+                          : b.declare("head in fp8 by columns", {shape[1], shape[0]}, DType::e4m3, Role::working),
+      .weight_scale = b.view(scales, "head weight scale", {ops::kScaleFloats}, ops::kScaleFloats * 4),
+      .dlogits_scale = b.constant("dlogits scale", {ops::kScaleFloats}, std::move(of_dlogits))};
 }
 
-void Fp8Values::declare(program::Builder& b, LoweredModel& m, const std::vector<std::string>& products, bool head,
+// One array from the first linear's weights to the last one's: in the flat layout they stand together.
+void Fp8Values::declare_shared(program::Builder& b, const LoweredModel& m, const std::vector<std::size_t>& rows,
+                               dist::Mode mode) {
+  Range& all = shared_.range = range_of(m, rows.front());
+  for (const std::size_t row : rows) {
+    const Range range = range_of(m, row);
+    all = {std::min(all.begin, range.begin), std::max(all.end, range.end)};
+  }
+  const bool shards = mode == dist::Mode::fsdp;
+  const Range own = intersection(all, m.own);
+  if (shards && !own.empty()) shared_.shard = b.declare("weights in fp8", {own.elements()}, DType::e4m3, Role::working);
+  shared_.all =
+      b.declare("all weights in fp8", {all.elements()}, DType::e4m3, shards ? Role::activation : Role::working);
+}
+
+void Fp8Values::declare(program::Builder& b, LoweredModel& m, const LoweringOptions& options,
                         const std::vector<ValueId>& weights) {
-  if (head) declare_head(b, m, weights);
-  std::vector<std::size_t> rows;
+  const std::vector<std::string>& products = options.fp8;
+  linears_.fast_sums = options.fp8_fast_sums;
+  by_parts_ = m.updated != m.layout.whole();
+  if (options.fp8_head) declare_head(b, m, weights);
+  std::vector<std::size_t> rows, copied;  // of the table: linears with a product in eight bits, or a copy of weights
   for (std::size_t i = 0; i < m.table.size(); ++i) {
     const std::string_view linear = m.table[i].fp8;
     for (const std::string_view product : {kFp8Forward, kFp8Input, kFp8Weight})
       if (!linear.empty() && contains(products, linear, product) && (rows.empty() || rows.back() != i))
         rows.push_back(i);
+    if (contains(products, linear, kFp8Forward) || contains(products, linear, kFp8Input)) copied.push_back(i);
+  }
+  const auto count = static_cast<std::int64_t>(rows.size());
+  // Of inputs, gradients, weights, and of the head's weight and norm.
+  const std::int64_t heads = options.fp8_head ? 2 : 0, records = 2 * count + (by_parts_ ? count + heads : 0);
+  if (records > 0)
+    records_ =
+        m.declare(b, {.name = std::string(kFp8Records), .independent = records, .kind = optim::StateKind::fp8_records},
+                  Role::record);
+  const auto record = [&](std::string name, std::int64_t i) { return b.view(records_, std::move(name), {1}, i * 4); };
+  if (by_parts_ && options.fp8_head) {
+    record_of_[linears_.head.weight_scale] = record("head weight amax", 3 * count);
+    record_of_[linears_.head.x_scale] = record("head norm amax", 3 * count + 1);
   }
   if (rows.empty()) return;
-  const auto count = static_cast<std::int64_t>(rows.size());
+  if (by_parts_ && !copied.empty()) declare_shared(b, m, copied, options.sharing.mode);
   // Scales are saved, so that a run goes on with the bits it would have had; what was recorded is 0 between steps.
   const auto scales = [&](std::string_view name, const char* stored_as) {
     return m.declare(b,
@@ -174,13 +223,8 @@ void Fp8Values::declare(program::Builder& b, LoweredModel& m, const std::vector<
                       .kind = optim::StateKind::fp8_scales},
                      Role::scale);
   };
-  const auto records = [&](std::string_view name) {
-    return m.declare(b, {.name = std::string(name), .independent = count, .kind = optim::StateKind::fp8_records},
-                     Role::record);
-  };
   const ValueId inputs = scales(kFp8InputScales, "inputs"), gradients = scales(kFp8GradientScales, "gradients");
-  const ValueId input_amax = records(kFp8InputAmax), gradient_amax = records(kFp8GradientAmax);
-  const ValueId of_weights = b.declare("fp8 weight scales", {count * ops::kScaleFloats}, DType::f32, Role::scale);
+  weight_scales_ = b.declare("fp8 weight scales", {count * ops::kScaleFloats}, DType::f32, Role::scale);
   for (std::int64_t i = 0; i < count; ++i) {
     const std::size_t row = rows[static_cast<std::size_t>(i)];
     const ParameterSpec& p = m.table[row];
@@ -188,12 +232,14 @@ void Fp8Values::declare(program::Builder& b, LoweredModel& m, const std::vector<
     const auto scale = [&](ValueId of, std::string_view what) {
       return b.view(of, fmt::format("{} {} scale", p.name, what), {ops::kScaleFloats}, i * ops::kScaleFloats * 4);
     };
-    const auto amax = [&](ValueId of, std::string_view what) {
-      return b.view(of, fmt::format("{} {} amax", p.name, what), {1}, i * 4);
+    const auto amax = [&](std::string_view what, std::int64_t first) {
+      return record(fmt::format("{} {} amax", p.name, what), first + i);
     };
     const auto copy = [&](bool wanted, std::string_view what, Shape shape) {
       if (!wanted) return program::kAbsent;
-      const ValueId id = b.declare(fmt::format("{} {}", p.name, what), shape, DType::e4m3, Role::working);
+      const std::string name = fmt::format("{} {}", p.name, what);
+      const ValueId id = by_parts_ ? b.view(shared_.all, name, shape, m.layout.offsets[row] - shared_.range.begin)
+                                   : b.declare(name, shape, DType::e4m3, Role::working);
       b.set_parameter(id, row);
       return id;
     };
@@ -201,26 +247,73 @@ void Fp8Values::declare(program::Builder& b, LoweredModel& m, const std::vector<
     l.output = contains(products, linear, kFp8Forward);
     l.input_grad = contains(products, linear, kFp8Input);
     l.weight_grad = contains(products, linear, kFp8Weight);
-    l.weight_rows = copy(l.output, "in fp8", p.shape);
-    l.weight_columns = copy(l.input_grad, "in fp8 by columns", {p.shape[1], p.shape[0]});
-    l.weight_scale = scale(of_weights, "weight");
-    l.x = {scale(inputs, "input"), amax(input_amax, "input")};
-    l.dy = {scale(gradients, "gradient"), amax(gradient_amax, "gradient")};
+    l.weight_rows = copy(l.output || (by_parts_ && l.input_grad), "in fp8", p.shape);
+    l.weight_columns = copy(l.input_grad && !by_parts_, "in fp8 by columns", {p.shape[1], p.shape[0]});
+    l.weight_scale = scale(weight_scales_, "weight");
+    l.x = {scale(inputs, "input"), amax("input", 0)};
+    l.dy = {scale(gradients, "gradient"), amax("gradient", count)};
+    if (by_parts_) {  // a norm's output records nothing itself
+      record_of_[l.x.scale] = l.x.amax;
+      record_of_[l.weight_scale] = amax("weight", 2 * count);
+    }
+    const ValueId copied_to = l.weight_rows.present() ? l.weight_rows : l.weight_columns;
     m.fp8.push_back({p.name + " input", l.x.scale, l.x.amax, {}});
     m.fp8.push_back({p.name + " gradient", l.dy.scale, l.dy.amax, {}});
-    m.fp8.push_back(
-        {p.name + " weight", l.weight_scale, {}, l.weight_rows.present() ? l.weight_rows : l.weight_columns});
+    m.fp8.push_back({p.name + " weight", l.weight_scale, {}, by_parts_ ? program::kAbsent : copied_to});
     linears_.by_weight.emplace(weights[row], l);
   }
 }
 
+// The largest of this rank's part of weights and norms; and, once the records are those of all ranks, the scales of
+// norms. Where a norm is, nothing else is recorded, so that its record is 0 again when scales of inputs move.
+void Fp8Values::append_largest(program::Builder& b, const LoweredModel& m) const {
+  const auto largest = [&](ValueId weight, ValueId scale, bool one_plus = false) {
+    const Range own = intersection(range_of(m, static_cast<std::size_t>(m.set.at(weight).parameter)), m.own);
+    if (own.empty()) return;
+    const ValueId part = b.view(m.view(b, optim::kWorking, own), "own part", as_matrix(own), 0);
+    b.largest({part, record_of_.at(scale), one_plus});
+  };
+  for (const auto& [weight, l] : linears_.by_weight)
+    if (l.weight_rows.present()) largest(weight, l.weight_scale);
+  if (linears_.head_weight.present()) largest(linears_.head_weight, linears_.head.weight_scale);
+  for (const auto& [scale, norm] : linears_.bounds) largest(norm.weight, scale, norm.one_plus);
+  for (const auto& [scale, norm] : linears_.bounds)
+    b.set_scales({scale, record_of_.at(scale), kE4m3.largest,
+                  std::sqrt(static_cast<float>(m.set.at(norm.weight).shape.elements()))},
+                 "scale of a norm");
+}
+
+// Scales of weights, and this rank's part of the copies.
+void Fp8Values::append_casts(program::Builder& b, const LoweredModel& m) const {
+  const program::Fp8Linears& l = linears_;
+  if (const auto count = std::ssize(l.by_weight); count > 0)
+    b.set_scales({weight_scales_, b.view(records_, "weight records", {count}, 2 * count * 4), kE4m3.largest},
+                 "scales of weights");
+  if (l.head_weight.present())
+    b.set_scales({l.head.weight_scale, record_of_.at(l.head.weight_scale), kE4m3.largest}, "scale of the head");
+  const ValueId to = shared_.shard.present() ? shared_.shard : shared_.all;
+  const Range kept = shared_.shard.present() ? intersection(shared_.range, m.own) : shared_.range;
+  for (const auto& [weight, linear] : l.by_weight) {
+    const Range own = intersection(range_of(m, static_cast<std::size_t>(m.set.at(weight).parameter)), m.own);
+    if (!linear.weight_rows.present() || own.empty()) continue;
+    const Shape shape = as_matrix(own);
+    b.quantize({b.view(m.view(b, optim::kWorking, own), "own part", shape, 0),
+                {b.view(to, "own part in fp8", shape, own.begin - kept.begin), {}, linear.weight_scale, {}}},
+               "weight to fp8");
+  }
+}
+
 void Fp8Values::append_update(program::Builder& b, const LoweredModel& m, ValueId result) const {
-  if (!linears_.by_weight.empty()) {
-    b.move_scales({m.at(kFp8InputScales), m.at(kFp8InputAmax), result, kE4m3.largest / kInputHeadroom},
-                  "scales of inputs");
-    b.move_scales({m.at(kFp8GradientScales), m.at(kFp8GradientAmax), result, kE5m2.largest / kGradientHeadroom},
+  if (by_parts_ && linears_.bounds.size() + linears_.by_weight.size() > 0) append_largest(b, m);
+  if (const auto count = std::ssize(linears_.by_weight); count > 0) {
+    b.move_scales(
+        {m.at(kFp8InputScales), b.view(records_, "input records", {count}, 0), result, kE4m3.largest / kInputHeadroom},
+        "scales of inputs");
+    b.move_scales({m.at(kFp8GradientScales), b.view(records_, "gradient records", {count}, count * 4), result,
+                   kE5m2.largest / kGradientHeadroom},
                   "scales of gradients");
   }
+  if (by_parts_) return append_casts(b, m);
   for (const auto& [scale, norm] : linears_.bounds) b.bound_scale({norm.weight, scale, norm.one_plus});
   for (const auto& [weight, l] : linears_.by_weight)
     if (l.weight_rows.present() || l.weight_columns.present())

@@ -16,9 +16,10 @@ namespace redline::model {
 // Names of a linear's three products, which follow the linear's own (ParameterSpec::fp8): "qkv/forward".
 inline constexpr std::string_view kFp8Forward = "forward", kFp8Input = "input", kFp8Weight = "weight";
 
-// Rows of the state table. Scales are saved; the magnitudes that steps record are 0 between steps.
+// Rows of the state table. Scales are saved; the magnitudes that steps record are 0 between steps, and one array: ranks
+// agree on all of them at once.
 inline constexpr std::string_view kFp8InputScales = "fp8 input scales", kFp8GradientScales = "fp8 gradient scales";
-inline constexpr std::string_view kFp8InputAmax = "fp8 input amax", kFp8GradientAmax = "fp8 gradient amax";
+inline constexpr std::string_view kFp8Records = "fp8 records";
 
 // Every product that may take operands in eight bits: "qkv/forward". Extents must be multiples of 16; the tokens of a
 // micro-batch only for gradients of weights.
@@ -52,15 +53,17 @@ std::string fp8_product_of(const ParameterTable& table, const program::ProgramSe
 
 class Fp8Values {
  public:
-  // Declares rows of the state, and copies of the weights of those products and of the head; `weights` are the
-  // parameters in the order of their table, as products read them.
-  void declare(program::Builder& b, LoweredModel& m, const std::vector<std::string>& products, bool head,
+  // Declares rows of the state, and copies of the weights of the options' products and head; `weights` are the
+  // parameters in the order of their table, as products read them. Where a rank updates a part of the parameters, there
+  // is one array of copies by rows, which ranks send each other, and programs turn them over.
+  void declare(program::Builder& b, LoweredModel& m, const LoweringOptions& options,
                const std::vector<program::ValueId>& weights);
   program::Fp8Linears* linears() {
     return linears_.by_weight.empty() && !linears_.head_weight.present() ? nullptr : &linears_;
   }
 
-  void sum_fast(bool fast) { linears_.fast_sums = fast; }  // outputs, on a card
+  // The array of copies by rows; absent where every linear has copies of its own.
+  const program::Distribution::Array& shared_weights() const { return shared_; }
 
   // Appends the nodes that move the scales by the last step's records and cast the new weights. Without a result the
   // step counts as made.
@@ -70,8 +73,16 @@ class Fp8Values {
   // Declares the head's scales and its copy of the weight by columns, its own even for a tied head. None of it is
   // saved: all follows from the parameters.
   void declare_head(program::Builder& b, const LoweredModel& m, const std::vector<program::ValueId>& weights);
+  void declare_shared(program::Builder& b, const LoweredModel& m, const std::vector<std::size_t>& rows,
+                      dist::Mode mode);
+  void append_largest(program::Builder& b, const LoweredModel& m) const;
+  void append_casts(program::Builder& b, const LoweredModel& m) const;
 
   program::Fp8Linears linears_;
+  bool by_parts_ = false;  // this rank updates a part of the parameters
+  program::Distribution::Array shared_;
+  program::ValueId records_, weight_scales_;
+  std::map<program::ValueId, program::ValueId> record_of_;  // by scale: of weights and norms
 };
 
 // The contents of a copy in eight bits, for people to look at (Engine::watched_micro_step).

@@ -211,24 +211,6 @@ bool adds_up_last(const LoweringOptions& options) {
   return options.accumulate && !options.sharing.alone() && options.sharing.mode != dist::Mode::fsdp;
 }
 
-// In zero1 all units' weights are on their way from a program's beginning, one after the other. Those that are needed
-// first go first: in the flat layout the small ones that every layer needs stand last, and the first norm would wait
-// for everything (205 ms of a step of 8 billion parameters on 1024 planned H200s).
-void gather_in_order_of_use(program::Program& program) {
-  std::map<std::int32_t, std::size_t> waits;  // by pair
-  std::vector<std::size_t> starts;
-  for (std::size_t i = 0; i < program.nodes.size(); ++i) {
-    const program::Node& node = program.nodes[i];
-    if (!std::holds_alternative<dist::GatherShards<ValueId>>(node.op)) continue;
-    if (node.when == program::When::wait) waits[node.pair] = i;
-    if (node.when == program::When::start) starts.push_back(i);
-  }
-  std::vector<program::Node> nodes;
-  for (const std::size_t i : starts) nodes.push_back(program.nodes[i]);
-  std::ranges::stable_sort(nodes, {}, [&](const program::Node& node) { return waits.at(node.pair); });
-  for (std::size_t i = 0; i < starts.size(); ++i) program.nodes[starts[i]] = std::move(nodes[i]);
-}
-
 class Lower {
  public:
   Lower(const config::Model& model, const LoweringOptions& options)
@@ -308,10 +290,11 @@ class Lower {
                       role);
   }
   // The same for all parameters; or, where ranks keep shards of it only, a name for all of it and this rank's shard.
-  ValueId declare_all(std::string_view name, DType dtype, Role role, ValueId& shard, const char* file = "") {
-    if (!fsdp()) return declare_range(name, m_.layout.whole(), dtype, role, file);
-    shard = declare_range(name, m_.own, dtype, role, file);
-    return b_.declare(fmt::format("all {}", name), {m_.layout.total}, dtype, Role::activation);
+  program::Distribution::Array declare_all(std::string_view name, DType dtype, Role role, const char* file = "") {
+    const Range all = m_.layout.whole();
+    if (!fsdp()) return {declare_range(name, all, dtype, role, file), {}, all};
+    const ValueId shard = declare_range(name, m_.own, dtype, role, file);
+    return {b_.declare(fmt::format("all {}", name), {m_.layout.total}, dtype, Role::activation), shard, all};
   }
 
   // Rows of one name that follow each other are one array, back to back: a node may have elements of several.
@@ -355,16 +338,15 @@ class Lower {
     REDLINE_CHECK(copies || !options_.placement.masters, "products read the parameters: they are weights");
     REDLINE_CHECK(streams_layers(options_.sharing) || !(options_.placement.gradients || options_.placement.weights),
                   "ranks that keep all gradients and weights have them on the device");
-    d_.weights = copies
-                     ? declare_all(optim::kWorking, options_.compute, Role::working, d_.weight_shard)
-                     : declare_all(optim::kParameters, DType::f32, Role::parameter, d_.weight_shard, io::kWeightsFile);
+    d_.weights = copies ? declare_all(optim::kWorking, options_.compute, Role::working)
+                        : declare_all(optim::kParameters, DType::f32, Role::parameter, io::kWeightsFile);
     place_weights();
-    const std::vector<ValueId> parameters = views(d_.weights, "");
+    const std::vector<ValueId> parameters = views(d_.weights.all, "");
     for (std::size_t i = 0; i < parameters.size(); ++i) values_.add(m_.table[i].name, parameters[i]);
     if (!options_.training) return;
-    d_.gradients = declare_all(optim::kGradients, DType::f32, Role::gradient, d_.gradient_shard);
+    d_.gradients = declare_all(optim::kGradients, DType::f32, Role::gradient);
     placed(m_.at(optim::kGradients), options_.placement.gradients);
-    const std::vector<ValueId> gradients = views(d_.gradients, " gradient");
+    const std::vector<ValueId> gradients = views(d_.gradients.all, " gradient");
     for (std::size_t i = 0; i < parameters.size(); ++i) b_.pair_gradient(parameters[i], gradients[i]);
     declare_moments(options_.optimizer->state(m_.table, m_.layout, m_.updated, options_.optim));
     if (options_.spike > 0) m_.declare(b_, optim::usual_norm_state(), Role::record);
@@ -372,11 +354,10 @@ class Lower {
     if (options_.average)
       placed(m_.declare(b_, optim::average_state(m_.updated, m_.updated == all ? Range{} : all), Role::average),
              options_.placement.averages);
-    REDLINE_CHECK((options_.fp8.empty() && !options_.fp8_head) || m_.updated == m_.layout.whole(),
-                  "copies of weights in eight bits are made from whole ones");
-    fp8_.declare(b_, m_, options_.fp8, options_.fp8_head, parameters);
+    fp8_.declare(b_, m_, options_, parameters);
     place_weights();
-    fp8_.sum_fast(options_.fp8_fast_sums);
+    d_.fp8_weights = fp8_.shared_weights();
+    m_.first_gathers_all = !d_.fp8_weights.all.present();
   }
 
   // What products read, in whatever type, goes to the host's memory. The flat array goes before it has views.
@@ -459,8 +440,6 @@ class Lower {
   void end(const program::Collectives& collectives = {}) {
     b_.end();
     program::distribute(m_.set, m_.set.programs.back(), d_, collectives);
-    if (collectives.gather_weights && d_.sharing.mode == dist::Mode::zero1)
-      gather_in_order_of_use(m_.set.programs.back());
   }
 
   // Gradients as the norm has them: whole, or in pieces of whole groups where they come from the host's memory, which

@@ -140,6 +140,7 @@ struct LoweredModel {
   Shards shards;                               // of the parameters among ranks
   Range own;                                   // written into checkpoints by this rank
   Range updated;                               // updated by this rank: its own, or all
+  bool first_gathers_all = true;               // zero1: weights are whole after `first`; else those that it uses are
   program::ValueId step_state, update_result, check_result, losses, loss_sum, logits;
   program::ValueId router_totals;  // of a step's micro-batches (ops/experts.h); absent: no layer has experts
   DecodeValues decode;

@@ -6,8 +6,9 @@
 //   weights          current: from the largest of the tensor itself, each time it is cast
 //   outputs of norms bounded: |y| <= sqrt(d) max|w|, so from the norm's weights
 //   all others       delayed: from the largest of the last kAmaxHistory steps, with headroom
-// Products take their operands by rows of what is summed over: x and weight as they lie for y = x W^T, but W, dy and x
-// turned over for the gradients. Whoever casts writes either form or both.
+// Where ranks have parts of weights, each records the largest of its part, and scales follow from the largest of all
+// (Largest, SetScales). Products take their operands by rows of what is summed over: x and weight as they lie for
+// y = x W^T, but W, dy and x turned over for the gradients. Whoever casts writes either form or both.
 #pragma once
 
 #include <bit>
@@ -115,6 +116,38 @@ struct MoveScales {
     using U = decltype(f("", scales, Access::read));
     return MoveScales<U>{f("scales", scales, Access::update), f("amax", amax, Access::update),
                          f("result", result, Access::read), target};
+  }
+};
+
+// The larger of a record and every |w| of a part of weights, or every |1 + w|.
+template <class T>
+struct Largest {
+  static constexpr std::string_view kName = "largest";
+  T weight;  // [n, d]
+  T amax;    // [1]
+  bool one_plus{};
+
+  template <class F>
+  auto map(F f) const {
+    using U = decltype(f("", weight, Access::read));
+    return Largest<U>{f("weight", weight, Access::read), f("amax", amax, Access::update), one_plus};
+  }
+};
+
+// Current scales of what was recorded: scale = 2^floor(log2(target / (factor * record))), as QuantizeWeight and
+// BoundScale find it, whose factor is sqrt(d). The record starts again from 0.
+template <class T>
+struct SetScales {
+  static constexpr std::string_view kName = "set_scales";
+  T scales;  // [entries, kScaleFloats]  =
+  T amax;    // [entries]
+  float target{};
+  float factor = 1;
+
+  template <class F>
+  auto map(F f) const {
+    using U = decltype(f("", scales, Access::read));
+    return SetScales<U>{f("scales", scales, Access::write), f("amax", amax, Access::update), target, factor};
   }
 };
 

@@ -24,10 +24,11 @@ constexpr bool kNeverForward =
            ops::CombineGrad<ValueId>, ops::RopeQkNormGrad<ValueId>, ops::AttentionGrad<ValueId>,
            ops::SwiGluGrad<ValueId>, ops::SortTokens<ValueId>, ops::CacheStore<ValueId>, ops::AttentionCached<ValueId>,
            ops::Quantize<ValueId>, ops::QuantizeWeight<ValueId>, ops::BoundScale<ValueId>, ops::MoveScales<ValueId>,
-           ops::Fp8Product<ValueId>, optim::SumSquares<ValueId>, optim::GradNorm<ValueId>, optim::AdamW<ValueId>,
-           optim::Refresh<ValueId>, optim::Average<ValueId>, optim::Exchange<ValueId>, optim::TensorSums<ValueId>,
-           ops::Orthogonalize<ValueId>, optim::MuonMomentum<ValueId>, optim::Muon<ValueId>, ops::Custom<ValueId>,
-           dist::AllReduce<ValueId>, dist::ReduceShards<ValueId>, dist::GatherShards<ValueId>>;
+           ops::Largest<ValueId>, ops::SetScales<ValueId>, ops::Fp8Product<ValueId>, optim::SumSquares<ValueId>,
+           optim::GradNorm<ValueId>, optim::AdamW<ValueId>, optim::Refresh<ValueId>, optim::Average<ValueId>,
+           optim::Exchange<ValueId>, optim::TensorSums<ValueId>, ops::Orthogonalize<ValueId>,
+           optim::MuonMomentum<ValueId>, optim::Muon<ValueId>, ops::Custom<ValueId>, dist::AllReduce<ValueId>,
+           dist::ReduceShards<ValueId>, dist::GatherShards<ValueId>>;
 
 class Backward {
  public:

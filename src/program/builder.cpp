@@ -525,6 +525,11 @@ void Builder::move_scales(ops::MoveScales<ValueId> op, std::string name) {
 }
 void Builder::bound_scale(ops::BoundScale<ValueId> op) { w_.append(op, Phase::update, "scale of a norm"); }
 void Builder::quantize_weight(ops::QuantizeWeight<ValueId> op) { w_.append(op, Phase::update, "weight to fp8"); }
+void Builder::largest(ops::Largest<ValueId> op) { w_.append(op, Phase::update, "largest weight"); }
+void Builder::set_scales(ops::SetScales<ValueId> op, std::string name) {
+  w_.append(op, Phase::update, std::move(name));
+}
+void Builder::quantize(ops::Quantize<ValueId> op, std::string name) { w_.append(op, Phase::update, std::move(name)); }
 
 void Builder::backward() {
   REDLINE_CHECK(w_.lowering().training, "backward() of a program that kept nothing for it");

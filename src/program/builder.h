@@ -228,6 +228,9 @@ class Builder {
   void move_scales(ops::MoveScales<ValueId> op, std::string name);
   void bound_scale(ops::BoundScale<ValueId> op);
   void quantize_weight(ops::QuantizeWeight<ValueId> op);
+  void largest(ops::Largest<ValueId> op);
+  void set_scales(ops::SetScales<ValueId> op, std::string name);
+  void quantize(ops::Quantize<ValueId> op, std::string name);  // in the update
 
  private:
   ProgramSet& set_;

@@ -69,11 +69,14 @@ class Fp8Pass {
     std::size_t product = 0, head = 0;
     for (std::size_t i = 0; i < nodes_.size(); ++i) {
       if (product < products_.size() && products_[product].node == i) {
-        nodes_[i].op = in_fp8(products_[product++], nodes_[i].op);
+        nodes_[i].op = in_fp8(products_[product++], nodes_[i], written);
         nodes_[i].cost = cost_of(nodes_[i].op, w_.set().values);
       }
       if (head < heads_.size() && heads_[head].node == i) {
-        std::get<ops::LmLoss<ValueId>>(nodes_[i].op).fp8.x = copies_[*heads_[head++].x].column_copy;
+        auto& loss = std::get<ops::LmLoss<ValueId>>(nodes_[i].op);
+        loss.fp8.x = copies_[*heads_[head++].x].column_copy;
+        if (!loss.fp8.weight.present())
+          loss.fp8.weight = turned(loss.weight, loss.fp8.weight_scale, nodes_[i], written);
         nodes_[i].cost = cost_of(nodes_[i].op, w_.set().values);
       }
       const std::size_t at = written.size();
@@ -104,7 +107,7 @@ class Fp8Pass {
   }
   // Its logits read x as well, so the node that makes x still writes it; and x has a bound, since a norm makes it.
   void look_at(std::size_t i, const ops::LmLoss<ValueId>& op) {
-    if (!op.fp8.weight.present()) return;
+    if (!op.fp8.x_scale.present()) return;
     const std::size_t x = want(i, op.x, {op.fp8.x_scale, kAbsent}, DType::e4m3, false);
     REDLINE_CHECK(std::holds_alternative<ops::AddNorm<ValueId>>(nodes_[copies_[x].maker].op), "{} is no norm's output",
                   w_.at(op.x).full_name());
@@ -193,7 +196,24 @@ class Fp8Pass {
     return false;
   }
 
-  Op in_fp8(const Product& p, const Op& op) const {
+  // A weight by columns in eight bits for the node that comes next: a cast, or what is in eight bits turned over.
+  ValueId turned(ValueId weight, ValueId scale, const Node& reader, Nodes& written) {
+    const Value of = w_.at(weight);
+    w_.set_place(reader.place);
+    const ValueId columns = w_.make(of.name + " by columns", {of.shape[1], of.shape[0]}, Role::activation, DType::e4m3);
+    w_.set().at(columns).parameter = of.parameter;
+    Node node{ops::Quantize<ValueId>{weight, {kAbsent, columns, scale, kAbsent}},
+              reader.phase,
+              {},
+              fmt::format("{}/turn over", reader.name),
+              reader.place};
+    node.cost = cost_of(node.op, w_.set().values);
+    written.push_back(std::move(node));
+    return columns;
+  }
+
+  Op in_fp8(const Product& p, const Node& node, Nodes& written) {
+    const Op& op = node.op;
     const Fp8Linear& l = *p.linear;
     const auto copy = [&](const std::optional<std::size_t>& index) -> const Copies& { return copies_[*index]; };
     ops::Fp8Product<ValueId> product;
@@ -202,7 +222,9 @@ class Fp8Pass {
       product.workspace = linear->workspace, product.how = linear->how, product.bias = linear->bias;
       product.how.fast_sums = linears_.fast_sums;  // gradients keep all bits of their sums
     } else if (const auto* input = std::get_if<ops::LinearInputGrad<ValueId>>(&op)) {
-      product = {copy(p.dy).row_copy, l.weight_columns, l.dy.scale, l.weight_scale, input->dx, input->accumulate};
+      const ValueId columns =
+          l.weight_columns.present() ? l.weight_columns : turned(l.weight_rows, l.weight_scale, node, written);
+      product = {copy(p.dy).row_copy, columns, l.dy.scale, l.weight_scale, input->dx, input->accumulate};
       product.workspace = input->workspace, product.how = input->how;
     } else {
       const auto& weight = std::get<ops::LinearWeightGrad<ValueId>>(op);

@@ -37,11 +37,11 @@ using OpOver =
                  ops::GatherRows<T>, ops::Combine<T>, ops::CombineGrad<T>, ops::RouterLoad<T>, ops::BalanceLoss<T>,
                  ops::RopeQkNorm<T>, ops::RopeQkNormGrad<T>, ops::Attention<T>, ops::AttentionGrad<T>, ops::SwiGlu<T>,
                  ops::SwiGluGrad<T>, ops::LmLoss<T>, ops::Dropout<T>, ops::CacheStore<T>, ops::AttentionCached<T>,
-                 ops::Quantize<T>, ops::QuantizeWeight<T>, ops::BoundScale<T>, ops::MoveScales<T>, ops::Fp8Product<T>,
-                 optim::SumSquares<T>, optim::GradNorm<T>, optim::AdamW<T>, optim::Refresh<T>, optim::Average<T>,
-                 optim::Exchange<T>, optim::TensorSums<T>, ops::Orthogonalize<T>, optim::MuonMomentum<T>,
-                 optim::Muon<T>, ops::Custom<T>, dist::AllReduce<T>, dist::ReduceShards<T>, dist::GatherShards<T>,
-                 dist::AllToAll<T>, ops::SplitHeads<T>>;
+                 ops::Quantize<T>, ops::QuantizeWeight<T>, ops::BoundScale<T>, ops::MoveScales<T>, ops::Largest<T>,
+                 ops::SetScales<T>, ops::Fp8Product<T>, optim::SumSquares<T>, optim::GradNorm<T>, optim::AdamW<T>,
+                 optim::Refresh<T>, optim::Average<T>, optim::Exchange<T>, optim::TensorSums<T>, ops::Orthogonalize<T>,
+                 optim::MuonMomentum<T>, optim::Muon<T>, ops::Custom<T>, dist::AllReduce<T>, dist::ReduceShards<T>,
+                 dist::GatherShards<T>, dist::AllToAll<T>, ops::SplitHeads<T>>;
 
 using Op = OpOver<ValueId>;
 using BoundOp = OpOver<Tensor>;

@@ -32,14 +32,17 @@ struct Fp8Entry {
 // The persistent values of one linear, and which of its products are in eight bits.
 struct Fp8Linear {
   bool output = false, input_grad = false, weight_grad = false;
-  ValueId weight_rows, weight_columns, weight_scale;  // copies of the weight, where a product reads them
+  // Copies of the weight, where a product reads them. Where there are rows alone, as where ranks send them to each
+  // other, the pass has a program turn them over before the product that reads columns.
+  ValueId weight_rows, weight_columns, weight_scale;
   Fp8Entry x, dy;
 };
 
 struct Fp8Linears {
   std::map<ValueId, Fp8Linear> by_weight;
-  ValueId head_weight;           // absent: the head's gradients take the operands of its logits
-  ops::HeadInFp8<ValueId> head;  // their persistent values; x and dlogits belong to a program
+  ValueId head_weight;  // absent: the head's gradients take the operands of its logits
+  // Their persistent values; x and dlogits belong to a program, and so does the weight's copy where it is absent here.
+  ops::HeadInFp8<ValueId> head;
   // Scales that follow from a norm's weights instead of records. The pass finds them.
   struct NormBound {
     ValueId weight;
@@ -92,9 +95,10 @@ void stream_host_values(ProgramSet& set, Program& program);
 //   zero1  the same, to each part's owner only; weights come from their owners before they are first used
 //   fsdp   weights of a unit are there from one unit before its use until its last use, and again on the way back;
 //          gradients of a unit are added up into their owners' shards, and forgotten
-// Every collective is a pair of nodes, so that it travels while other nodes compute. In every mode, the totals that
-// decide an update are added up over the ranks. Exchanges between the ranks of a row stand in the program already
-// (Builder::attention) and become pairs as well.
+// Weights of products in eight bits travel in eight bits. Every collective is a pair of nodes, so that it travels while
+// other nodes compute. In every mode, the totals that decide an update are added up over the ranks, and scales of
+// operands in eight bits follow what any rank has seen. Exchanges between the ranks of a row stand in the program
+// already (Builder::attention) and become pairs as well.
 
 struct Distribution {
   dist::Sharing sharing;
@@ -103,16 +107,22 @@ struct Distribution {
     bool kept = false;  // fsdp: small enough to stay from its first use to its last
   };
   std::vector<Unit> units;  // travel one at a time; in order, together all of the flat arrays
-  // The flat arrays whose views nodes use. In fsdp they are names only: no node of a finished program uses them, and
-  // they have no memory.
-  ValueId weights, gradients;
-  ValueId weight_shard, gradient_shard;  // fsdp: this rank's part of them
-  std::vector<ValueId> sums = {};        // of a step: the update adds them up over ranks
+  // A flat array whose views nodes use, with an element for each of the parameters' in a range. In fsdp it is a name
+  // only: no node of a finished program uses it, and it has no memory; `shard` is this rank's part of it.
+  struct Array {
+    ValueId all, shard;
+    Range range;
+  };
+  Array weights, gradients;
+  Array fp8_weights;               // by rows, where products take them and ranks have parts of the weights; else absent
+  std::vector<ValueId> sums = {};  // of a step: the update adds them up over ranks
 };
 
 // The collectives that a program needs.
 struct Collectives {
-  bool gather_weights = false;    // zero1: at its beginning, from their owners; fsdp gathers wherever it uses any
+  // zero1: at its beginning, from their owners, all of them or, beside weights in eight bits, those that it uses. fsdp
+  // gathers wherever it uses any.
+  bool gather_weights = false;
   bool reduce_gradients = false;  // they are complete at its end and are added up
   bool accumulate = false;        // fsdp: onto what the shards hold
 };

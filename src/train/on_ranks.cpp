@@ -21,12 +21,6 @@ constexpr std::array kAll = {Mode::ddp, Mode::zero1, Mode::fsdp};
 
 std::span<const NotOnRanks> not_on_ranks() {
   static const std::array kRows = {
-      NotOnRanks{"precision.matmul = \"fp8\"",
-                 "precision.matmul",
-                 [](const config::Config& c) { return c.precision.matmul == "fp8"; },
-                 {Mode::zero1, Mode::fsdp},
-                 "its copies of weights are made from whole ones",
-                 "use parallel.mode = \"ddp\" or \"auto\", or precision.matmul = \"bf16\""},
       NotOnRanks{"a parallel.sequence that does not divide model.heads",
                  "parallel.sequence",
                  [](const config::Config& c) { return c.model.heads % c.parallel.sequence != 0; },

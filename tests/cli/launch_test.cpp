@@ -13,6 +13,7 @@
 #include "cli/program.h"
 #include "dist/group.h"
 #include "dist/token.h"
+#include "io/checkpoint_folder.h"
 #include "testing/hostile_guest.h"
 #include "testing/paths.h"
 
@@ -160,14 +161,17 @@ TEST_F(LaunchOnCpu, RanksTrainTogetherAndRankZeroSpeaks) {
   EXPECT_FALSE(says(ran.out, "\x1b")) << "a live line where nothing is watched";
 }
 
-// Copies of weights in eight bits are made from whole ones, which ranks have in ddp alone.
-TEST_F(LaunchOnCpu, InEightBitsIsDdp) {
-  const Words fp8 = kTinyModel + words_of("train.max_steps=2 precision.matmul=fp8 --dry-run");
-  const Ran ran = launch(fp8);
-  EXPECT_EQ(ran.status, 0) << ran.err;
-  EXPECT_TRUE(says(ran.out, {"parallel.mode = auto: ddp", "fp8"}));
-  expect_bad_input(launch(fp8 + Words{"parallel.mode=zero1"}),
-                   {"error: on the command line: ", "parallel.mode", "fp8", "ddp"});
+TEST_F(LaunchOnCpu, InEightBitsWeightsTravelSoBetweenProcesses) {
+  const Words fp8 = kTinyModel + words_of("train.max_steps=2 precision.matmul=fp8 train.accumulate=1");
+  std::vector<std::string> weights;
+  for (const char* const mode : {"ddp", "zero1", "fsdp"}) {
+    const Ran ran = launch(fp8 + Words{fmt::format("parallel.mode={}", mode), "--out", mode});
+    EXPECT_EQ(ran.status, 0) << ran.err;
+    EXPECT_TRUE(says(ran.out, {mode, "fp8"}));
+    weights.push_back(real_files().read(folder_ / mode / "checkpoints" / io::checkpoint_name(2) / "model.safetensors"));
+  }
+  EXPECT_TRUE(weights[0] == weights[1]);
+  EXPECT_TRUE(weights[0] == weights[2]);
 }
 
 TEST_F(LaunchOnCpu, BadInputIsOneSentence) { expect_bad_input(launch({"quik"}), {"quik", "quick"}); }

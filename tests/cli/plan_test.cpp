@@ -141,12 +141,30 @@ TEST_F(PlanCommand, AFolderIsARunOrAModel) {
 
 // What a run on several ranks refuses is not planned.
 TEST_F(PlanCommand, ForManyGpusRefusesWhatARunRefuses) {
-  expect_bad_input({"plan", "gqa-180m", "--card", "h200", "--gpus", "8", "train.max_hours=2"}, {"train.max_hours"});
-  expect_bad_input({"plan", "gqa-180m", "--card", "h200", "--gpus", "8", "precision.matmul=fp8", "parallel.mode=fsdp"},
-                   {"parallel.mode", "fp8"});
+  expect_bad_input({"plan", "gqa-180m", "--card", "h200", "--gpus", "10", "parallel.sequence=5"},
+                   {"parallel.sequence", "model.heads"});
   const Json j = json_of({"plan", "gqa-180m", "--card", "h200", "--gpus", "8", "precision.matmul=fp8"});
-  ASSERT_EQ(j.at("modes").size(), 1u);
-  EXPECT_EQ(j.at("choice"), "ddp");
+  EXPECT_EQ(j.at("modes").size(), 3u);
+}
+
+// In eight bits half the bytes of the linears' weights travel.
+TEST_F(PlanCommand, ForManyGpusWeightsInFp8TravelSo) {
+  for (const char* const mode : {"zero1", "fsdp"}) {
+    const auto gathered = [&](const char* matmul) {
+      const Json j = json_of({"plan", "llama-1.36b", "--card", "h200", "--gpus", "8",
+                              fmt::format("precision.matmul={}", matmul), "train.batch_size=1", "train.accumulate=1"});
+      double bytes = 0;
+      for (const Json& plan : j.at("modes"))
+        for (const Json& row : plan.at("collectives"))
+          if (plan.at("mode") == mode && row.at("collective") == "gather_shards")
+            bytes += row.at("bytes").get<double>();
+      return bytes;
+    };
+    const double bf16 = gathered("bf16"), fp8 = gathered("fp8");
+    EXPECT_GT(bf16, 0) << mode;
+    EXPECT_LT(fp8, 0.6 * bf16) << mode;
+    EXPECT_GT(fp8, 0.5 * bf16) << mode;
+  }
 }
 
 TEST_F(PlanCommand, ReadsWellAndSaysWhatItPlansFor) {

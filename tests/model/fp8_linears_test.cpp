@@ -305,13 +305,13 @@ TEST_P(Fp8Models, EvaluationIsThatOfBf16) {
   LoweringOptions plain = options();
   plain.fp8.clear();
   Fp8Engine in_fp8(model_, options(), device_), in_bf16(model_, plain, device_);
-  const std::vector<float> scales = array_of(in_fp8, "fp8 input scales"), recorded = array_of(in_fp8, "fp8 input amax");
+  const std::vector<float> scales = array_of(in_fp8, "fp8 input scales"), recorded = array_of(in_fp8, kFp8Records);
   EXPECT_EQ(in_fp8.evaluate(), in_bf16.evaluate());
   EXPECT_EQ(in_fp8.logits(), in_bf16.logits());
   EXPECT_EQ(array_of(in_fp8, "fp8 input scales"), scales);
-  EXPECT_EQ(array_of(in_fp8, "fp8 input amax"), recorded) << "nothing is recorded";
+  EXPECT_EQ(array_of(in_fp8, kFp8Records), recorded) << "nothing is recorded";
   in_fp8.micro_step(true);
-  EXPECT_NE(array_of(in_fp8, "fp8 input amax"), recorded);
+  EXPECT_NE(array_of(in_fp8, kFp8Records), recorded);
 }
 
 TEST_P(Fp8Models, WhatIsRecordedIsTheLargestOfAllMicroBatches) {
@@ -319,17 +319,17 @@ TEST_P(Fp8Models, WhatIsRecordedIsTheLargestOfAllMicroBatches) {
   std::vector<float> apart[2];
   const data::Batch batches[] = {tiny_batch(model_.vocab, 1), tiny_batch(model_.vocab, 2)};
   for (const int i : {0, 1}) {
-    engine.executor().clear(engine.lowered().at("fp8 gradient amax"));
+    engine.executor().clear(engine.lowered().at(kFp8Records));
     engine.upload(batches[i]);
     engine.micro_step(true);
-    apart[i] = array_of(engine, "fp8 gradient amax");
+    apart[i] = array_of(engine, kFp8Records);
   }
-  engine.executor().clear(engine.lowered().at("fp8 gradient amax"));
+  engine.executor().clear(engine.lowered().at(kFp8Records));
   for (const int i : {0, 1}) {
     engine.upload(batches[i]);
     engine.micro_step(i == 0);
   }
-  const std::vector<float> together = array_of(engine, "fp8 gradient amax");
+  const std::vector<float> together = array_of(engine, kFp8Records);
   for (std::size_t i = 0; i < together.size(); ++i) EXPECT_EQ(together[i], std::max(apart[0][i], apart[1][i])) << i;
 }
 
@@ -343,8 +343,7 @@ TEST_P(Fp8Models, ASkippedUpdateLeavesTheScales) {
   engine.update();
   EXPECT_EQ(array_of(engine, "fp8 input scales"), inputs);
   EXPECT_EQ(array_of(engine, "fp8 gradient scales"), gradients);
-  for (const char* records : {"fp8 input amax", "fp8 gradient amax"})
-    for (const float amax : array_of(engine, records)) EXPECT_EQ(amax, 0.0f) << records;
+  for (const float amax : array_of(engine, kFp8Records)) EXPECT_EQ(amax, 0.0f);
   engine.micro_step(true);
   engine.update();
   EXPECT_NE(array_of(engine, "fp8 gradient scales"), gradients);
@@ -466,8 +465,7 @@ TEST(Fp8Scales, ARehearsalLeavesThemAsTheyAre) {
   const ScalesState before(two);
   two.rehearse(scales_batch(17));
   EXPECT_EQ(ScalesState(two), before);
-  for (const std::string_view record : {kFp8InputAmax, kFp8GradientAmax})
-    for (const float amax : array_of(two, record)) EXPECT_EQ(amax, 0);
+  for (const float amax : array_of(two, kFp8Records)) EXPECT_EQ(amax, 0);
   scales_step(one, 1, scales_batch(5));
   scales_step(two, 1, scales_batch(5));
   EXPECT_EQ(ScalesState(one), ScalesState(two));

@@ -17,6 +17,8 @@ using dist::Mode;
 
 constexpr Mode kModes[] = {Mode::ddp, Mode::zero1, Mode::fsdp};
 
+enum class Fp8 { none, all, head };  // head: its gradients, too
+
 struct RankCase {
   std::string family = "llama";
   bool tied = false;
@@ -30,7 +32,19 @@ struct RankCase {
   int sequence = 1;  // ranks that share every row
   std::int64_t kv_heads = 2;
   double dropout = 0;
+  Fp8 fp8 = Fp8::none;
+  std::vector<std::string> fp8_only = {};  // of the products; empty: all
+  bool sixteens = false;                   // extents as products in eight bits want them
 };
+
+config::Model model_of(const RankCase& c) {
+  config::Model model = tiny_model(c.family, c.tied);
+  model.vocab = c.vocab;
+  model.kv_heads = c.kv_heads;
+  model.dropout = c.dropout;
+  if (c.fp8 != Fp8::none || c.sixteens) model.hidden = 32, model.head_dim = 16, model.ffn = 48, model.vocab = 64;
+  return model;
+}
 
 // Documents of unequal lengths: every rank has another number of pairs.
 data::Batch batch_number(std::int64_t step, std::int64_t k, std::int64_t vocab) {
@@ -40,7 +54,7 @@ data::Batch batch_number(std::int64_t step, std::int64_t k, std::int64_t vocab) 
 
 struct RankRun {
   std::vector<double> losses, norms;
-  std::vector<float> parameters;
+  std::vector<float> parameters, scales;
   double held_out = 0;
   std::int64_t arena = 0;  // of the rank that has most
   bool operator==(const RankRun&) const = default;
@@ -56,15 +70,18 @@ LoweringOptions options_of(const RankCase& c, int ranks) {
   o.optim.moments = c.moments;
   o.optimizer = c.optimizer;
   if (c.optimizer == &kNorMuon) o.optim.muon_beta2 = 0.9;
+  if (c.fp8 == Fp8::none) return o;
+  const config::Model model = model_of(c);
+  const Fp8Candidates found = fp8_candidates(family_of(model).table(model), kShortShape.tokens(), c.fp8 == Fp8::head);
+  o.compute = DType::bf16;
+  o.fp8 = c.fp8_only.empty() ? found.products : c.fp8_only;
+  o.fp8_head = found.head;
   return o;
 }
 
 // Three steps; every rank's result must be the same.
 RankRun train_on(int ranks, Mode mode, const RankCase& c) {
-  config::Model model = tiny_model(c.family, c.tied);
-  model.vocab = c.vocab;
-  model.kv_heads = c.kv_heads;
-  model.dropout = c.dropout;
+  const config::Model model = model_of(c);
   RankRun result;
   std::vector<double> held_out(static_cast<std::size_t>(ranks));
   std::mutex mutex;
@@ -99,6 +116,7 @@ RankRun train_on(int ranks, Mode mode, const RankCase& c) {
     held_out[static_cast<std::size_t>(group.rank())] = engine.evaluate();
     mine.arena = engine.executor().arena_bytes();
     EXPECT_TRUE(engine.parameters_finite());
+    if (!o.fp8.empty()) mine.scales = array_of(engine, kFp8InputScales);
     const Range here = engine.lowered().state[engine.lowered().row(optim::kParameters)].range;
     const std::vector<float> parameters = array_of(engine, optim::kParameters);
     const std::scoped_lock lock(mutex);
@@ -110,9 +128,11 @@ RankRun train_on(int ranks, Mode mode, const RankCase& c) {
     if (result.losses.empty()) {
       result.losses = mine.losses;
       result.norms = mine.norms;
+      result.scales = mine.scales;
     } else {
       EXPECT_EQ(mine.losses, result.losses);
       EXPECT_EQ(mine.norms, result.norms);
+      EXPECT_EQ(mine.scales, result.scales);
     }
   });
   for (auto first = held_out.begin(); first != held_out.end(); first += c.sequence) {
@@ -242,40 +262,66 @@ TEST(Ranks, SmallMomentsAreThoseOfOneRank) {
   }
 }
 
-// Scales follow what any rank has seen, so that all ranks have the same; the losses are near those of one.
-TEST(Ranks, ScalesOfFp8AreThoseOfAllRanks) {
-  config::Model model = tiny_model("llama");
-  model.hidden = 32;
-  model.head_dim = 16;
-  model.heads = model.kv_heads = 2;
-  model.ffn = 48;
-  model.vocab = 64;
-  std::vector<std::vector<float>> scales(2);
-  on_ranks(2, [&](dist::Group& group) {
-    LoweringOptions o;
-    o.batch = kShortShape;
-    o.accumulate = false;
-    o.compute = DType::bf16;
-    o.fp8 = fp8_candidates(family_of(model).table(model), kShortShape.tokens()).products;
-    o.sharing = {.rank = group.rank(), .ranks = 2, .mode = Mode::ddp};
-    o.execution.group = &group;
-    ASSERT_FALSE(o.fp8.empty());
-    device::CpuDevice device(1);
-    TinyEngine engine(model, o, device);
-    for (std::int64_t step = 0; step < 3; ++step) {
-      const data::Batch batch = batch_number(step, group.rank(), model.vocab);
-      engine.upload(batch);
-      engine.set_step(static_cast<std::uint64_t>(step), 1e-2, 0, 0);
-      engine.micro_step(true);
-      engine.set_step(static_cast<std::uint64_t>(step), 1e-2, static_cast<double>(batch.pairs), 0);
-      engine.update();
-      engine.post_result();
-      EXPECT_EQ(engine.take_result().update.finite, 1.0f);
+// Weights travel in eight bits, and their scales are those of whole tensors: copies of each rank's part have the bytes
+// that one rank makes of all.
+TEST(Ranks, Fp8InAnyModeHasTheSameBits) {
+  const std::vector<std::string> some = {"qkv/forward", "qkv/weight", "gate_up/input", "down/forward", "down/input"};
+  for (const RankCase& c :
+       {RankCase{.fp8 = Fp8::head}, RankCase{.family = "qwen3", .tied = true, .micro_batches = 8, .fp8 = Fp8::head},
+        RankCase{.family = "gemma3", .tied = true, .fp8 = Fp8::head}, RankCase{.fp8 = Fp8::all, .fp8_only = some},
+        RankCase{.micro_batches = 8, .recompute = program::Recompute::block, .fp8 = Fp8::all},
+        RankCase{.moments = "8bit", .fp8 = Fp8::all}, RankCase{.optimizer = &kNorMuon, .fp8 = Fp8::head}}) {
+    const RankRun alone = train_on(1, Mode::ddp, c);
+    for (const int ranks : {2, 4}) {
+      std::map<Mode, RankRun> by_mode;
+      for (const Mode mode : kModes) {
+        by_mode[mode] = train_on(ranks, mode, c);
+        const std::string what = fmt::format("{} on {} ranks, {}", c.family, ranks, name_of(mode));
+        // A scale follows the largest of a step: other sums may move it by a factor of two.
+        expect_close(by_mode[mode], alone, 2e-2, what);
+        if (mode == Mode::ddp || (mode == Mode::fsdp && c.micro_batches != ranks)) continue;
+        EXPECT_EQ(by_mode[mode].losses, by_mode[Mode::ddp].losses) << what;
+        EXPECT_EQ(by_mode[mode].norms, by_mode[Mode::ddp].norms) << what;
+        EXPECT_EQ(by_mode[mode].held_out, by_mode[Mode::ddp].held_out) << what;
+        EXPECT_EQ(by_mode[mode].scales, by_mode[Mode::ddp].scales) << what;
+        EXPECT_TRUE(by_mode[mode].parameters == by_mode[Mode::ddp].parameters) << what;
+        EXPECT_LT(by_mode[mode].arena, by_mode[Mode::ddp].arena) << what;
+      }
     }
-    scales[static_cast<std::size_t>(group.rank())] = array_of(engine, kFp8InputScales);
-  });
-  EXPECT_EQ(scales[0], scales[1]);
-  EXPECT_NE(scales[0], std::vector<float>(scales[0].size()));
+  }
+}
+
+// A step's weights in eight bits are half the bytes of bf16, and one small collective agrees on all scales.
+TEST(Ranks, Fp8SendsHalfTheBytesOfItsWeights) {
+  const auto sent = [](const LoweredModel& m, std::string_view program) {
+    std::int64_t bytes = 0, records = 0;
+    for (const program::Node& node : m.set.find(program).nodes) {
+      if (node.when == program::When::wait) continue;
+      if (const auto* gather = std::get_if<dist::GatherShards<program::ValueId>>(&node.op))
+        bytes += m.set.at(gather->data).bytes();
+      if (const auto* all = std::get_if<dist::AllReduce<program::ValueId>>(&node.op)) records += all->largest;
+    }
+    return std::pair{bytes, records};
+  };
+  for (const Mode mode : {Mode::zero1, Mode::fsdp}) {
+    const auto lowered = [&](Fp8 fp8) {
+      const RankCase c{.compute = DType::bf16, .fp8 = fp8, .sixteens = true};
+      LoweringOptions o = options_of(c, 4);
+      o.sharing = {.rank = 1, .ranks = 4, .mode = mode};
+      return lower(model_of(c), o);
+    };
+    const LoweredModel bf16 = lowered(Fp8::none), fp8 = lowered(Fp8::all);
+    std::int64_t linears = 0;
+    for (const ParameterSpec& p : fp8.table)
+      if (!p.fp8.empty()) linears += p.shape.elements();
+    const std::int64_t times = mode == Mode::fsdp ? 2 : 1;  // forward, and again for the way back
+    const auto saved = static_cast<double>(sent(bf16, kFirst).first - sent(fp8, kFirst).first);
+    // But for the gap behind the last parameter, which travels with units that travel whole.
+    EXPECT_NEAR(saved, static_cast<double>(times * linears), 2 * kFlatAlignment) << name_of(mode);
+    EXPECT_EQ(sent(fp8, kEvaluate).first, sent(bf16, kEvaluate).first) << name_of(mode);
+    EXPECT_EQ(sent(fp8, kUpdate).second, 1) << name_of(mode);
+    EXPECT_EQ(sent(bf16, kUpdate).second, 0) << name_of(mode);
+  }
 }
 
 TEST(Ranks, AWireInBf16RoundsTheSums) {
@@ -345,22 +391,27 @@ TEST(Ranks, ProgramsWithCollectivesKeepTheRulesOfPairs) {
   for (const Mode mode : kModes)
     for (const bool tied : {false, true})
       for (const bool accumulate : {false, true})
-        for (const int ranks : {2, 3}) {
-          RankCase c{.tied = tied, .micro_batches = accumulate ? 2 * ranks : ranks, .compute = DType::bf16};
-          for (int rank = 0; rank < ranks; ++rank) {
-            LoweringOptions o = options_of(c, ranks);
-            o.sharing = {.rank = rank, .ranks = ranks, .mode = mode, .bf16_wire = rank == 0};
-            const LoweredModel m = lower(tiny_model("qwen3", tied), o);
-            EXPECT_EQ(program::check_plan(m.set), std::vector<std::string>{}) << name_of(mode);
-            if (ranks != 2) continue;
-            o.sharing.sequence = 2;
-            for (const device::Kind kind : {device::Kind::cpu, device::Kind::cuda}) {
-              o.kind = kind;
-              EXPECT_EQ(program::check_plan(lower(tiny_model("qwen3", tied), o).set), std::vector<std::string>{})
-                  << name_of(mode) << ", shared rows";
+        for (const Fp8 fp8 : {Fp8::none, Fp8::head})
+          for (const int ranks : {2, 3}) {
+            RankCase c{.family = "qwen3",
+                       .tied = tied,
+                       .micro_batches = accumulate ? 2 * ranks : ranks,
+                       .compute = DType::bf16,
+                       .fp8 = fp8};
+            for (int rank = 0; rank < ranks; ++rank) {
+              LoweringOptions o = options_of(c, ranks);
+              o.sharing = {.rank = rank, .ranks = ranks, .mode = mode, .bf16_wire = rank == 0};
+              const LoweredModel m = lower(model_of(c), o);
+              EXPECT_EQ(program::check_plan(m.set), std::vector<std::string>{}) << name_of(mode);
+              if (ranks != 2) continue;
+              o.sharing.sequence = 2;
+              for (const device::Kind kind : {device::Kind::cpu, device::Kind::cuda}) {
+                o.kind = kind;
+                EXPECT_EQ(program::check_plan(lower(model_of(c), o).set), std::vector<std::string>{})
+                    << name_of(mode) << ", shared rows";
+              }
             }
           }
-        }
 }
 
 }  // namespace

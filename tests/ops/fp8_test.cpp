@@ -146,6 +146,27 @@ TEST(BoundScale, NoOutputOfTheNormSaturates) {
   }
 }
 
+// Parts of a weight, each with a record of its own, then the larger of both: the scale is that of the whole.
+TEST(SetScales, OfPartsAreThoseOfTheWhole) {
+  for (const bool one_plus : {false, true}) {
+    for (const double size : {0.01, 1.0, 30.0}) {
+      Memory memory;
+      constexpr std::int64_t kD = 48, kCut = 16;
+      const Tensor whole = memory.uniform({kD}, -size, size);
+      const Tensor scale = scale_entry(memory, 1), wanted = scale_entry(memory, 1), amax = memory.zeros({1});
+      const Tensor parts[] = {{whole.f32(), DType::f32, {1, kCut}}, {whole.f32() + kCut, DType::f32, {2, kCut}}};
+      for (const Tensor& part : parts) run_checked(memory, Largest<Tensor>{part, amax, one_plus});
+      const float factor = std::sqrt(static_cast<float>(kD));
+      run_checked(memory, SetScales<Tensor>{scale, amax, kE4m3.largest, factor});
+      run_checked(memory, BoundScale<Tensor>{whole, wanted, one_plus});
+      EXPECT_EQ(entry(scale).scale, entry(wanted).scale) << size;
+      EXPECT_EQ(entry(scale).inverse, entry(wanted).inverse) << size;
+      EXPECT_EQ(entry(scale).amax, entry(wanted).amax) << size;
+      EXPECT_EQ(*amax.f32(), 0.0f) << "the record starts again";
+    }
+  }
+}
+
 // One entry, step by step.
 class MoveScalesTest : public ::testing::Test {
  protected:

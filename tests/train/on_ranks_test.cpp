@@ -24,7 +24,6 @@ constexpr Mode kModes[] = {Mode::ddp, Mode::zero1, Mode::fsdp};
 const std::map<std::string_view, std::vector<std::string>> kExamples = {
     {"parallel.sequence", {"parallel.sequence=4"}},
     {"train.seq_len", {"parallel.sequence=2", "train.seq_len=63"}},
-    {"precision.matmul", {"precision.matmul=fp8"}},
     {"model.experts", {"model.family=olmoe", "model.experts=4", "model.experts_per_token=2", "parallel.sequence=2"}},
 };
 
@@ -71,8 +70,12 @@ TEST(OnRanks, RowsAreSharedAmongWholeGroups) {
 
 TEST(OnRanks, WhatIsNotRefusedCanBeLowered) {
   std::vector<config::Config> all = {
-      testing::tiny_run(), testing::tiny_run({"optim.name=muon"}), testing::tiny_run({"parallel.sequence=2"}),
-      testing::tiny_run({"train.accumulate_from=1", "train.accumulate_ramp_steps=4", "train.max_hours=1"})};
+      testing::tiny_run(),
+      testing::tiny_run({"optim.name=muon"}),
+      testing::tiny_run({"parallel.sequence=2"}),
+      testing::tiny_run({"train.accumulate_from=1", "train.accumulate_ramp_steps=4", "train.max_hours=1"}),
+      testing::tiny_run({"precision.matmul=fp8", "precision.head=fp8", "optim.name=muon"}),
+      testing::tiny_run({"precision.matmul=fp8", "parallel.sequence=2"})};
   for (const auto& [key, keys] : kExamples) all.push_back(example_of(keys, "auto"));
   for (const config::Config& c : all)
     for (const Mode mode : modes_for(c, 4))

@@ -3,13 +3,16 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <limits>
 #include <map>
 
 #include "io/checkpoint_folder.h"
+#include "testing/paths.h"
 #include "testing/ranks_here.h"
 #include "testing/temp_folder.h"
 #include "testing/thread_group.h"
+#include "train/on_ranks.h"
 #include "train/run_folder.h"
 #include "train/tiny_run.h"
 
@@ -180,11 +183,126 @@ TEST_F(RankRuns, LossesAndFilesAreThoseOfOneRank) {
   }
 }
 
+// Every setting with every way to share a run: it runs, with the losses of one rank and the same bits in all of them,
+// or one sentence refuses it. docs/ranks.md has the table.
+struct PairOf {
+  std::string_view setting;
+  std::vector<std::string> keys = {};
+  config::Placement placement = {};
+  double tolerance = 1e-5;  // of losses, to those of one rank: sums in another order move what is rounded
+};
+const std::vector<PairOf> kPairs = {
+    {"`optim.name = \"muon\"`", {"optim.name=muon"}, {}, 1e-3},
+    {"`optim.name = \"muon\"` with `optim.muon_beta2`", {"optim.name=muon", "optim.muon_beta2=0.9"}, {}, 1e-3},
+    {"`optim.moments = \"bf16\"`", {"optim.moments=bf16"}, {}, 1e-3},
+    {"`optim.moments = \"8bit\"`", {"optim.moments=8bit"}, {}, 1e-2},
+    {"`train.average = \"ema\"`", {"train.average=ema", "train.average_steps=2"}},
+    {"`train.average = \"last\"`", {"train.average=last", "train.average_steps=2"}},
+    {"moments in the host's memory", {}, {.moments = true}},
+    {"moments, masters, averages and residuals there, in fp8",
+     {"precision.matmul=fp8", "train.average=ema", "train.average_steps=2"},
+     {.moments = true, .masters = true, .averages = true, .residuals = true, .recompute = "block"},
+     2e-2},
+    {"`precision.matmul = \"fp8\"`", {"precision.matmul=fp8"}, {}, 2e-2},
+    {"`precision.matmul = \"fp8\"` with `precision.head`", {"precision.matmul=fp8", "precision.head=fp8"}, {}, 2e-2},
+    {"`precision.matmul = \"fp8\"` with Muon", {"precision.matmul=fp8", "optim.name=muon"}, {}, 2e-2},
+    {"`train.recompute = \"mlp\"`", {"train.recompute=mlp"}},
+    {"`train.recompute = \"block\"`", {"train.recompute=block"}},
+    {"`data.packing = \"pack\"`", {"data.packing=pack"}},
+    {"`data.packing = \"stream\"`", {"data.packing=stream"}},
+    {"`data.packing = \"bucket\"`", {"data.packing=bucket"}},
+    {"`data.packing = \"pad\"`", {"data.packing=pad"}},
+    {"`train.z_loss`", {"train.z_loss=1e-4"}},
+    {"`log.norms_every`", {"log.norms_every=1"}},
+    {"`train.accumulate_from = 1`", {"train.accumulate_from=1", "train.accumulate_ramp_steps=1"}},
+    {"`train.max_hours`", {"train.max_hours=1"}},
+};
+
+TEST_F(RankRuns, EverySettingGoesWithEveryModeOrIsRefused) {
+  constexpr Mode kAll[] = {Mode::ddp, Mode::zero1, Mode::fsdp};
+  std::string table = "| setting | `ddp` | `zero1` | `fsdp` |\n|---|---|---|---|\n";
+  for (std::size_t i = 0; i < kPairs.size(); ++i) {
+    const PairOf& pair = kPairs[i];
+    const bool ramp = pair.keys.size() == 2 && pair.keys[0] == "train.accumulate_from=1";
+    const auto config = [&](int ranks) {
+      std::vector<std::string> keys = {fmt::format("train.accumulate={}", (ramp ? 4 : 2) / ranks),
+                                       "train.batch_size=1",
+                                       "train.max_steps=3",
+                                       "train.eval_every=3",
+                                       "checkpoint.every=0",
+                                       "model.dropout=0",
+                                       "train.seq_len=32",
+                                       fmt::format("parallel.ranks={}", ranks)};
+      keys.insert(keys.end(), pair.keys.begin(), pair.keys.end());
+      config::Config c = tiny_run(std::move(keys));
+      c.memory.placement = pair.placement;
+      if (ramp) c.train.accumulate_from = 2 / ranks;
+      return c;
+    };
+    table += fmt::format("| {} |", pair.setting);
+    std::optional<RanksRan> alone, ddp;
+    for (const Mode mode : kAll) {
+      const std::string name = fmt::format("{} {}", i, name_of(mode)), what = fmt::format("{} {}", pair.setting, name);
+      const RanksRan ran = train_on(2, mode, config(2), folder(name));
+      if (const NotOnRanks* const row = refused_by(config(2), mode)) {
+        for (const std::string& error : ran.errors) EXPECT_EQ(error, refusal(config(2), mode)) << what;
+        table += fmt::format(" no: {} |", row->because);
+        continue;
+      }
+      table += " yes |";
+      ASSERT_EQ(ran.errors, std::vector<std::string>(2)) << what;
+      EXPECT_EQ(ran.seen.warnings, std::vector<std::string>{}) << what;
+      if (!alone) alone = train_on(1, Mode::ddp, config(1), folder(fmt::format("{} alone", i)));
+      const std::vector<double> want = losses(alone->seen), got = losses(ran.seen);
+      ASSERT_EQ(got.size(), 3u) << what;
+      for (std::size_t step = 0; step < 3; ++step)
+        EXPECT_NEAR(got[step], want[step], pair.tolerance * want[step]) << what;
+      ASSERT_EQ(ran.seen.evaluations.size(), alone->seen.evaluations.size()) << what;
+      EXPECT_NEAR(ran.seen.evaluations.back(), alone->seen.evaluations.back(),
+                  pair.tolerance * alone->seen.evaluations.back())
+          << what;
+      if (mode == Mode::ddp) ddp = ran;
+      if (mode == Mode::ddp || !ddp) continue;
+      if (mode == Mode::fsdp && ramp) continue;  // with several micro-batches it adds up in another order
+      EXPECT_EQ(got, losses(ddp->seen)) << what;
+      EXPECT_EQ(ran.seen.evaluations, ddp->seen.evaluations) << what;
+      EXPECT_TRUE(file(name, 3, "model.safetensors") == file(fmt::format("{} ddp", i), 3, "model.safetensors")) << what;
+    }
+    table += "\n";
+  }
+  const Path page = testing::source_folder() + "/docs/ranks.md";
+  std::string text = real_files().read(page);
+  const std::size_t begin = text.find("| setting | `ddp`"), end = text.find("\n\n", begin);
+  ASSERT_NE(end, text.npos);
+  if (std::getenv("REDLINE_UPDATE_DOCS")) real_files().replace(page, text.replace(begin, end + 1 - begin, table));
+  EXPECT_TRUE(says(text, "\n\n" + table + "\n"))
+      << "run tests_train once with REDLINE_UPDATE_DOCS=1 --gtest_filter='RankRuns.EverySetting*'";
+}
+
 TEST_F(RankRuns, ARunGoesOnWithAnyNumberOfRanks) { expect_moves({}, 3); }
 
 // Momentum and the moments of rows are shared out by matrices, and a checkpoint is the same for all.
 TEST_F(RankRuns, ARunOfMuonGoesOnWithAnyNumberOfRanks) {
   expect_moves({"optim.name=muon", "optim.muon_beta2=0.9", "train.max_steps=8"}, 2);
+}
+
+// Scales are saved once for all ranks. With one micro-batch a rank all modes have the same bits, so a run that goes on
+// in others has those of one that was not stopped.
+TEST_F(RankRuns, ARunInFp8GoesOnInAnyModeToTheBit) {
+  const config::Config c = config_for(2, {"train.accumulate=1", "train.max_steps=9", "precision.matmul=fp8",
+                                          "precision.head=fp8", "checkpoint.every=0"});
+  const RanksRan straight = train_on(2, Mode::ddp, c, folder("straight"));
+  ASSERT_EQ(straight.errors, std::vector<std::string>(2));
+  std::vector<double> all;
+  for (const auto& [mode, until] : {std::pair{Mode::zero1, 3}, std::pair{Mode::fsdp, 6}, std::pair{Mode::zero1, 9}}) {
+    const RanksRan ran = train_on(2, mode, c, folder("moved"),
+                                  {.resume = until > 3, .stop_rank = until < 9 ? 1 : -1, .stop_at = until - 1});
+    ASSERT_EQ(ran.errors, std::vector<std::string>(2)) << name_of(mode);
+    for (const double loss : losses(ran.seen)) all.push_back(loss);
+  }
+  EXPECT_EQ(all, losses(straight.seen));
+  for (const char* const name : {"model.safetensors", "optimizer.safetensors", optim::kFp8File})
+    EXPECT_TRUE(file("moved", 9, name) == file("straight", 9, name)) << name;
 }
 
 // The ramp is of each rank's micro-batches: with as many for all of them, the same steps.

@@ -34,6 +34,17 @@ float largest(const float* x, std::int64_t n, ThreadPool& pool) {
   return most;
 }
 
+// The same of what bf16 keeps.
+float largest_bf16(const float* x, std::int64_t n, ThreadPool& pool) {
+  return f32_from_bf16(bf16_from_f32(largest(x, n, pool)));
+}
+
+void record(const Tensor& record, const float* x, std::int64_t n, ThreadPool& pool) {
+  float& amax = *record.f32();
+  const float most = largest_bf16(x, n, pool);
+  amax = most == most && amax == amax ? std::max(amax, most) : NAN;
+}
+
 // byte(row, column) to rows [n, d] and to columns [d, n], whichever is there.
 template <class Byte>
 void write_copies(const Tensor& rows, const Tensor& columns, std::int64_t n, std::int64_t d, ThreadPool& pool,
@@ -53,8 +64,7 @@ void write_copies(const Tensor& rows, const Tensor& columns, std::int64_t n, std
   });
 }
 
-void set_scale(const Tensor& entry, float amax, float target) {
-  auto& s = *entry.as<Fp8Scale>();
+void set_scale(Fp8Scale& s, float amax, float target) {
   const float scale = scale_for(amax, target);
   s = {.inverse = 1.0f / scale, .scale = scale, .next = 0, .amax = amax, .history = {}};
 }
@@ -88,22 +98,19 @@ void run(const Quantize<Tensor>& op, ThreadPool& pool) {
                         [&](std::int64_t i, std::int64_t j) { return op.x.as<std::uint8_t>()[i * d + j]; });
   }
   cast(op.x, op.to.rows, op.to.columns, op.to.scale.as<Fp8Scale>()->scale, pool);
-  if (!op.to.amax.present()) return;
-  float& amax = *op.to.amax.f32();
-  const float most = f32_from_bf16(bf16_from_f32(largest(op.x.f32(), op.x.elements(), pool)));
-  amax = most == most && amax == amax ? std::max(amax, most) : NAN;
+  if (op.to.amax.present()) record(op.to.amax, op.x.f32(), op.x.elements(), pool);
 }
 
 void run(const QuantizeWeight<Tensor>& op, ThreadPool& pool) {
-  const float most = f32_from_bf16(bf16_from_f32(largest(op.weight.f32(), op.weight.elements(), pool)));
-  set_scale(op.scale, most, fp8_format(op.rows.present() ? op.rows.dtype : op.columns.dtype).largest);
+  const float most = largest_bf16(op.weight.f32(), op.weight.elements(), pool);
+  set_scale(*op.scale.as<Fp8Scale>(), most, fp8_format(op.rows.present() ? op.rows.dtype : op.columns.dtype).largest);
   cast(op.weight, op.rows, op.columns, op.scale.as<Fp8Scale>()->scale, pool);
 }
 
 void run(const BoundScale<Tensor>& op, ThreadPool& pool) {
   const float* weight = norm_weight(op.weight, op.one_plus);
-  const float most = f32_from_bf16(bf16_from_f32(largest(weight, op.weight.elements(), pool)));
-  set_scale(op.scale, std::sqrt(static_cast<float>(op.weight.elements())) * most, kE4m3.largest);
+  const float most = largest_bf16(weight, op.weight.elements(), pool);
+  set_scale(*op.scale.as<Fp8Scale>(), std::sqrt(static_cast<float>(op.weight.elements())) * most, kE4m3.largest);
 }
 
 void run(const MoveScales<Tensor>& op, ThreadPool&) {
@@ -111,6 +118,17 @@ void run(const MoveScales<Tensor>& op, ThreadPool&) {
   auto* const scales = op.scales.as<Fp8Scale>();
   for (std::int64_t i = 0; i < op.amax.elements(); ++i) {
     if (made) move(scales[i], op.amax.f32()[i], op.target);
+    op.amax.f32()[i] = 0;
+  }
+}
+
+void run(const Largest<Tensor>& op, ThreadPool& pool) {
+  record(op.amax, norm_weight(op.weight, op.one_plus), op.weight.elements(), pool);
+}
+
+void run(const SetScales<Tensor>& op, ThreadPool&) {
+  for (std::int64_t i = 0; i < op.amax.elements(); ++i) {
+    set_scale(op.scales.as<Fp8Scale>()[i], op.factor * op.amax.f32()[i], op.target);
     op.amax.f32()[i] = 0;
   }
 }

@@ -58,6 +58,8 @@ void run(const AttentionCached<Tensor>& op, ThreadPool& pool);
 void run(const Quantize<Tensor>& op, ThreadPool& pool);
 void run(const QuantizeWeight<Tensor>& op, ThreadPool& pool);
 void run(const BoundScale<Tensor>& op, ThreadPool& pool);
+void run(const Largest<Tensor>& op, ThreadPool& pool);
+void run(const SetScales<Tensor>& op, ThreadPool& pool);
 void run(const MoveScales<Tensor>& op, ThreadPool& pool);
 void run(const Fp8Product<Tensor>& op, ThreadPool& pool);
 void run(const CountFp8<Tensor>& op, ThreadPool& pool);

@@ -157,6 +157,37 @@ __global__ void __launch_bounds__(256)
   amax[i] = 0;
 }
 
+// A part of weights: like scale_of, without the scale.
+__global__ void __launch_bounds__(kThreads) largest_of(const bf16* x, std::int64_t vectors, float* amax) {
+  __shared__ std::uint32_t largest_of_warps[kMaxWarps];
+  LargestBits largest;
+#pragma unroll 4
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < vectors;
+       i += static_cast<std::int64_t>(gridDim.x) * kThreads)
+    largest.add(load<8>(x + 8 * i));
+  largest.put(largest_of_warps, static_cast<int>(threadIdx.x));
+  __syncthreads();
+  if (threadIdx.x == 0) LargestBits::record(largest_of_warps, kThreads / kWarp, amax);
+}
+
+// A part of a norm's weights, in one block as bound_scale has it: |w + 1| is no number of bf16.
+__global__ void __launch_bounds__(1024) largest_plus_one(const bf16* weight, std::int32_t n, float* amax) {
+  __shared__ float parts[kMaxWarps];
+  float most = 0;
+  for (std::int32_t i = threadIdx.x; i < n; i += blockDim.x)
+    most = fmaxf(most, fabsf(__bfloat162float(weight[i]) + 1.0f));
+  most = row_max(most, parts);
+  if (threadIdx.x == 0) *amax = fmaxf(*amax, most);
+}
+
+__global__ void __launch_bounds__(256)
+    set_scales(Fp8Scale* scales, float* amax, std::int32_t entries, float target, float factor) {
+  const std::int32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= entries) return;
+  scales[i] = entry(factor * amax[i], target);
+  amax[i] = 0;
+}
+
 // How many bytes of a comparison's result, 0 or 0xFF each, are set.
 __device__ unsigned bytes_set(unsigned word) { return static_cast<unsigned>(__popc(word)) / 8; }
 
@@ -228,6 +259,26 @@ void run(const MoveScales<Tensor>& op, const Launch& launch) {
   move_scales<<<blocks_for(entries, 256), 256, 0, launch.stream>>>(op.scales.as<Fp8Scale>(), op.amax.f32(),
                                                                    static_cast<std::int32_t>(entries),
                                                                    op.result.as<UpdateResult>(), op.target);
+  REDLINE_LAUNCHED();
+}
+
+void run(const Largest<Tensor>& op, const Launch& launch) {
+  REDLINE_CHECK(op.weight.dtype == DType::bf16 && op.weight.elements() % 8 == 0, "no largest of {} {}",
+                name_of(op.weight.dtype), op.weight.shape.str());
+  const std::int64_t n = op.weight.elements(), vectors = n / 8;
+  const auto blocks = static_cast<unsigned>(
+      std::min<std::int64_t>(4 * launch.multiprocessors, ceil_div<std::int64_t>(vectors, 4 * kThreads)));
+  if (op.one_plus)
+    largest_plus_one<<<1, 1024, 0, launch.stream>>>(op.weight.as<bf16>(), static_cast<std::int32_t>(n), op.amax.f32());
+  else
+    largest_of<<<blocks, kThreads, 0, launch.stream>>>(op.weight.as<bf16>(), vectors, op.amax.f32());
+  REDLINE_LAUNCHED();
+}
+
+void run(const SetScales<Tensor>& op, const Launch& launch) {
+  const std::int64_t entries = op.amax.elements();
+  set_scales<<<blocks_for(entries, 256), 256, 0, launch.stream>>>(
+      op.scales.as<Fp8Scale>(), op.amax.f32(), static_cast<std::int32_t>(entries), op.target, op.factor);
   REDLINE_LAUNCHED();
 }
 

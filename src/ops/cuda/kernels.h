@@ -52,6 +52,8 @@ void run(const AttentionCached<Tensor>& op, const Launch& launch);
 void run(const Quantize<Tensor>& op, const Launch& launch);
 void run(const QuantizeWeight<Tensor>& op, const Launch& launch);
 void run(const BoundScale<Tensor>& op, const Launch& launch);
+void run(const Largest<Tensor>& op, const Launch& launch);
+void run(const SetScales<Tensor>& op, const Launch& launch);
 void run(const MoveScales<Tensor>& op, const Launch& launch);
 void run(const Fp8Product<Tensor>& op, const Launch& launch);
 void run(const CountFp8<Tensor>& op, const Launch& launch);

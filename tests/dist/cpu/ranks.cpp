@@ -26,6 +26,7 @@ void expect_same(const std::string& what, const T* is, const T* expected, std::i
 
 Tensor view(std::vector<float>& v) { return {v.data(), DType::f32, {static_cast<std::int64_t>(v.size())}}; }
 Tensor view(std::vector<double>& v) { return {v.data(), DType::f64, {static_cast<std::int64_t>(v.size())}}; }
+Tensor view(std::vector<std::uint8_t>& v) { return {v.data(), DType::e4m3, {static_cast<std::int64_t>(v.size())}}; }
 Tensor view(std::vector<std::uint16_t>& v) { return {v.data(), DType::bf16, {static_cast<std::int64_t>(v.size())}}; }
 
 // What rank `rank` brings: numbers of many sizes, so that another order of the sum has other bits.
@@ -126,6 +127,12 @@ void check_shards(Group& g, std::int64_t all, std::int64_t begin, std::int64_t n
   std::fill(small.begin(), small.end(), std::uint16_t{7});
   g.run(GatherShards<Tensor>{own > 0 ? view(shard) : Tensor{}, view(small), shards, begin, false}, nullptr);
   expect_same(where("gather_shards bf16"), small.data(), expected.data(), n);
+
+  std::vector<std::uint8_t> bytes(static_cast<std::size_t>(n), 7), eight;
+  for (const std::uint16_t x : expected) eight.push_back(static_cast<std::uint8_t>(x));
+  std::copy(eight.begin() + at, eight.begin() + at + own, bytes.begin() + at);
+  g.run(GatherShards<Tensor>{{}, view(bytes), shards, begin, true}, nullptr);
+  expect_same(where("gather_shards fp8"), bytes.data(), eight.data(), n);
 }
 
 // Within groups of ranks: block r of each is for rank r of its group.

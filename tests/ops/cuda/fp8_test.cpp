@@ -110,6 +110,30 @@ TEST_F(CudaFp8, ScalesOfNormsAreTheCpus) {
   }
 }
 
+TEST_F(CudaFp8, TheLargestOfAPartIsTheCpus) {
+  for (const bool one_plus : {false, true}) {
+    for (const Shape& shape : {Shape{1, 16}, Shape{3, 64}, Shape{7, 256}, Shape{2304, 1024}}) {
+      if (one_plus && shape.elements() > 4096) continue;  // norms are small
+      Memory memory;
+      const Tensor weight = memory.uniform(shape, -2, 2), amax = memory.zeros({1});
+      // Sums of 1 and w that bf16 holds: the CPU rounds them to it.
+      if (one_plus)
+        for (std::int64_t i = 0; i < weight.elements(); ++i) weight.f32()[i] = std::round(weight.f32()[i] * 32) / 32;
+      expect_agreement(card(), Largest<Tensor>{weight, amax, one_plus}, kExactly);
+      *amax.f32() = 100;  // larger than any
+      expect_agreement(card(), Largest<Tensor>{weight, amax, one_plus}, kExactly);
+    }
+  }
+}
+
+TEST_F(CudaFp8, ScalesOfRecordsAreTheCpus) {
+  constexpr std::int64_t kEntries = 300;
+  Memory memory;
+  const Tensor scales = memory.zeros({kEntries, kScaleFloats}), amax = memory.uniform({kEntries}, 0, 50);
+  amax.f32()[7] = 0;
+  expect_agreement(card(), SetScales<Tensor>{scales, amax, kE4m3.largest, std::sqrt(768.0f)}, kExactly);
+}
+
 // Twenty steps of many entries, each with what the one before left, made or skipped, and nothing or no number recorded.
 TEST_F(CudaFp8, ScalesMoveAsOnTheCpu) {
   constexpr std::int64_t kEntries = 300;
