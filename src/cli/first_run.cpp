@@ -185,22 +185,38 @@ bool is_model(FileSystem& files, const Path& folder) {
          std::ranges::any_of(names, [](const std::string& name) { return name.ends_with(".safetensors"); });
 }
 
-// A run, a model or shards in a folder that was named: their .json files are no text of anybody's.
+// The folders from the named one down to that of a file.
+std::vector<Path> folders_to(const Path& file, const std::string& given) {
+  std::vector<Path> folders;
+  const auto depth = [](const Path& path) { return std::distance(path.begin(), path.end()); };
+  const auto least = depth(Path(given + "/").parent_path());
+  for (Path folder = file.parent_path(); depth(folder) >= least && !folder.empty(); folder = folder.parent_path()) {
+    folders.insert(folders.begin(), folder);
+    if (folder == folder.parent_path()) break;  // the root
+  }
+  return folders;
+}
+
+// A run, a model or shards in a folder that was named: their .json files are no text of anybody's. Outer folders tell
+// first: a run's checkpoints have manifests, as shards do.
 void refuse_others(FileSystem& files, const std::string& given, const std::vector<Path>& all) {
   std::set<Path> seen;
   for (const Path& file : all) {
-    const Path folder = file.parent_path();
-    const bool first = seen.insert(folder).second;
-    const std::string name = folder.string();
-    if (first && data::is_prepared_folder(folder))
-      fail_user("{}: {} holds token shards; give them to a configuration: redline train quick data.train={}", given,
-                name, name);
-    if (first && is_run(files, folder))
-      fail_user("{}: {} is a run; `redline train --resume --out {}` goes on with it, and `redline report {}` shows it",
-                given, name, name, name);
-    if (first && is_model(files, folder))
-      fail_user("{}: {} is a model; `redline train DIR model.init_from={}` trains it on a folder of text", given, name,
-                name);
+    for (const Path& folder : folders_to(file, given)) {
+      if (!seen.insert(folder).second) continue;
+      const std::string name = folder.string();
+      if (is_run(files, folder))
+        fail_user(
+            "{}: {} is a run; `redline train --resume --out {}` goes on with it, `redline train {}/{} --out NEW` makes "
+            "another like it, and `redline report {}` shows it",
+            given, name, name, name, train::kRunConfig, name);
+      if (is_model(files, folder))
+        fail_user("{}: {} is a model; `redline train DIR model.init_from={}` trains it on a folder of text", given,
+                  name, name);
+      if (data::is_prepared_folder(folder))
+        fail_user("{}: {} holds token shards; give them to a configuration: redline train quick data.train={}", given,
+                  name, name);
+    }
     if (file.extension() == ".bin" || file.extension() == ".idx")
       fail_user("{}: {} is a file of tokens; give them to a configuration: redline train quick data.train={}", given,
                 file.string(), given);

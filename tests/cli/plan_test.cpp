@@ -141,7 +141,7 @@ TEST_F(PlanCommand, AFolderIsARunOrAModel) {
 
 // What a run on several ranks refuses is not planned.
 TEST_F(PlanCommand, ForManyGpusRefusesWhatARunRefuses) {
-  expect_bad_input({"plan", "gqa-180m", "--card", "h200", "--gpus", "10", "parallel.sequence=5"},
+  expect_bad_input({"plan", "gqa-180m", "--card", "h200", "--gpus", "64", "parallel.sequence=32"},
                    {"parallel.sequence", "model.heads"});
   const Json j = json_of({"plan", "gqa-180m", "--card", "h200", "--gpus", "8", "precision.matmul=fp8"});
   EXPECT_EQ(j.at("modes").size(), 3u);

@@ -4,7 +4,8 @@
 Usage: slurm.py REDLINE WORK_FOLDER
 
 slurmctld, two slurmd and munge run for the test alone, from a folder of their own, in network namespaces
-(machines.py). Where one of them is missing the test is skipped: exit 77.
+(machines.py), for two minutes, most of which Slurm waits. REDLINE_SLURM=1 asks for them; without it, or where one of
+them is missing, the test is skipped: exit 77.
 """
 import os
 import shutil
@@ -13,7 +14,7 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from machines import RUN, Machines, expect, fresh_folder, losses, need, starts, straight_run, told, wait_for
+from machines import RUN, Machines, expect, fresh_folder, losses, need, skip, starts, straight_run, told, wait_for
 
 CONFIG = """
 ClusterName=redline
@@ -144,6 +145,8 @@ def a_task_is_killed(slurm, program, folder):
 
 def main(program, folder):
     os.environ["PATH"] += ":/usr/sbin:/sbin"
+    if os.environ.get("REDLINE_SLURM") != "1":
+        skip("REDLINE_SLURM=1 asks for it")
     need("slurmctld", "slurmd", "srun", "sbatch", "munged")
     program = os.path.abspath(program)
     folder = fresh_folder(os.path.abspath(folder))
