@@ -472,6 +472,10 @@ perf::SearchOptions plan_progress() {
   return options;
 }
 
+std::string hours_in_words(double hours) {
+  return hours < 100 ? fmt::format("{:.3g}", hours) : report::grouped(std::llround(hours));
+}
+
 // The same configuration on each card of the table: redline plan --cards.
 struct CardPlan {
   const perf::Card* card;
@@ -546,7 +550,7 @@ void plan_cards(const std::string& name, const config::Config& config, bool json
         "{:<13} {:>9} {:>9} {:>9} {:>13} {:>6} {:>8}  {}\n", r.card->id, size(perf::machine_of(*r.card).memory),
         size(p.memory.total()), p.memory.host_arena > 0 ? size(p.memory.host_arena) : "-",
         p.fits ? report::token_rate(p.expected.tokens_per_s) : "-", p.fits ? report::percent(p.expected.mfu) : "-",
-        p.fits ? fmt::format("{:.3g}", hours(r)) : "-", how_it_fits(r, config)));
+        p.fits ? hours_in_words(hours(r)) : "-", how_it_fits(r, config)));
   }
   print("\n" +
         report::paragraph(
@@ -673,7 +677,7 @@ void print_choice(const GpusPlan& p) {
 void print_scaling(const GpusPlan& p) {
   const auto hours = [&](double h) {
     if (p.run_tokens == 0) return std::string("-");
-    return h < 100 ? fmt::format("{:.3g}", h) : report::grouped(std::llround(h));
+    return hours_in_words(h);
   };
   print(fmt::format("\n{:<10} {:>13} {:>7} {:>11} {:>11} {:>10} {:>11}\n", "GPUs", "tokens", "mfu", "of one GPU",
                     "memory", "hours", "GPU-hours"));
@@ -852,7 +856,7 @@ int run_plan(const Words& words) {
                  "the card to plan for, as `redline peaks` lists them, or cpu (default: what this machine has)");
   arguments.number("--memory", "GIB", memory, 0.001, 1e6, "plan with this much memory instead of the card's");
   arguments.flag("--cards", all_cards,
-                 "which card do I need: the fastest way to fit on every card of the table, its speed and its hours");
+                 "which card do I need: how the step fits on every card of the table, its speed and its hours");
   arguments.flag("--grow", grow,
                  "show 1, 1.5, 2 and 3 times the rows, and those that fill the memory, with the rate for each");
   arguments.integer("--gpus", "N", gpus.gpus, 1, kCutGroups,
