@@ -216,9 +216,11 @@ void assign(const Key& key, const Value& value, std::string_view place, Config& 
 }
 
 void assign_old_meanings(Config& config) {
-  for (const Key& key : keys())
-    if (!key.before.empty())
-      assign(key, read_toml_value(key.before).value_or(Value()), "its meaning in runs without it", config);
+  for (const Key& key : keys()) {
+    if (key.before.empty()) continue;
+    const std::optional<Value> before = read_toml_value(key.before);
+    assign(key, before ? *before : Value(), "its meaning in runs without it", config);
+  }
 }
 
 std::string literal(const Value& value) {
