@@ -56,8 +56,8 @@ std::vector<Key> build_table() {
     {"model.ffn", never, in<model, &Model::ffn>(), between(1, 1 << 20), {}, "",
      "inner width of the gated block; with experts, of layers without them"},
     {"model.experts", never, in<model, &Model::experts>(), between(0, kMostExperts), {}, "",
-     "MLPs of a layer, of which every token takes the best few (olmoe, qwen3_moe and mixtral only, which must have it); "
-     "0: a layer has one MLP"},
+     "MLPs of a layer, of which every token takes the best few (olmoe, qwen3_moe and mixtral only, which must have "
+     "it); 0: a layer has one MLP"},
     {"model.experts_per_token", allowed, in<model, &Model::experts_per_token>(), between(0, kMostExperts), {}, "",
      "experts that a token takes, from 1 to model.experts"},
     {"model.expert_ffn", never, in<model, &Model::expert_ffn>(), between(0, 1 << 20), {}, "",

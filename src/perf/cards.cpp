@@ -35,10 +35,13 @@ const Card kCards[] = {
     {"a6000", "RTX A6000", {"RTX", "A6000"}, {}, {154.8, 154.8, 77.4, 38.7, 0, 0}, 47.4, 768},
     {"l4", "L4", {"L4"}, {}, {121, 121, 60.5, 30.3, 242.5, 0}, 22.0, 300},
     {"l40s", "L40S", {"L40S"}, {}, {362, 362, 183, 91.6, 733, 0}, 44.4, 864},
-    {"rtx-4090", "GeForce RTX 4090", {"RTX", "4090"}, {"LAPTOP", "D"}, {165.2, 165.2, 82.6, 82.6, 330.3, 0}, 23.5, 1008},
+    {"rtx-4090", "GeForce RTX 4090", {"RTX", "4090"}, {"LAPTOP", "D"},
+     {165.2, 165.2, 82.6, 82.6, 330.3, 0}, 23.5, 1008},
     {"rtx-3090", "GeForce RTX 3090", {"RTX", "3090"}, {"TI"}, {71, 71, 35.6, 35.6, 0, 0}, 23.7, 936},
-    {"rtx-5090", "GeForce RTX 5090", {"RTX", "5090"}, {"LAPTOP", "D"}, {209.5, 209.5, 104.8, 104.8, 419, 1676}, 31.4, 1792, 55},
-    {"rtx-pro-6000", "RTX PRO 6000", {"RTX", "PRO", "6000", "BLACKWELL"}, {"MAX"}, {503.8, 503.8, 251.9, 126, 1007.6, 2015.2}, 95.0, 1792, 55},
+    {"rtx-5090", "GeForce RTX 5090", {"RTX", "5090"}, {"LAPTOP", "D"},
+     {209.5, 209.5, 104.8, 104.8, 419, 1676}, 31.4, 1792, 55},
+    {"rtx-pro-6000", "RTX PRO 6000", {"RTX", "PRO", "6000", "BLACKWELL"}, {"MAX"},
+     {503.8, 503.8, 251.9, 126, 1007.6, 2015.2}, 95.0, 1792, 55},
     {"h100-nvl", "H100 NVL", {"H100", "NVL"}, {}, {835.5, 835.5, 417.5, 60, 1671, 0}, 93.1, 3900, 55},
     {"h100-pcie", "H100 PCIe", {"H100", "PCIE"}, {}, {756, 756, 378, 51, 1513, 0}, 79.1, 2000, 55},
     {"h100", "H100 SXM", {"H100", "HBM3"}, {}, {989.5, 989.5, 494.5, 67, 1979, 0}, 79.1, 3350, 55},
@@ -110,11 +113,14 @@ constexpr Network kNetworks[] = {
 };
 
 const CardLink kCardLinks[] = {
-    {{"h100", "h200", "gh200"}, "NVLink 4", 370, 3.4, "nccl-tests of others, ring; 480 with NVLS, which is not counted on"},
+    {{"h100", "h200", "gh200"},
+     "NVLink 4", 370, 3.4, "nccl-tests of others, ring; 480 with NVLS, which is not counted on"},
     {{"a100-40", "a100-80"}, "NVLink 3", 235, 3.4, "the most that NCCL expects; others measure 230 to 250"},
     {{"b200", "gb200"}, "NVLink 5", 740, 3.4, "twice NVLink 4, as the datasheets say"},
-    {{"h100-pcie", "h100-nvl", "h200-nvl", "rtx-5090", "rtx-pro-6000"}, "PCIe 5", 40, 5.7, "others measure 35 to 45; bridges join 2 or 4 cards"},
-    {{"a100-40-pcie", "a100-80-pcie", "a6000", "l4", "l40s", "rtx-3090", "rtx-4090"}, "PCIe 4", 20, 5.7, "half of PCIe 5"},
+    {{"h100-pcie", "h100-nvl", "h200-nvl", "rtx-5090", "rtx-pro-6000"},
+     "PCIe 5", 40, 5.7, "others measure 35 to 45; bridges join 2 or 4 cards"},
+    {{"a100-40-pcie", "a100-80-pcie", "a6000", "l4", "l40s", "rtx-3090", "rtx-4090"},
+     "PCIe 4", 20, 5.7, "half of PCIe 5"},
 };
 // clang-format on
 
