@@ -1,10 +1,9 @@
-// redline plan: memory, step and batch size of a configuration on one card, and with --gpus on many.
-#include "perf/plan.h"
+// redline plan: memory, step and batch size of a configuration on one card.
+#include "cli/plan.h"
 
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -18,7 +17,6 @@
 #include "cli/commands.h"
 #include "cli/config.h"
 #include "cli/output.h"
-#include "cli/signals.h"
 #include "config/keys.h"
 #include "config/load.h"
 #include "config/ramps.h"
@@ -26,17 +24,56 @@
 #include "model/fp8_linears.h"
 #include "perf/batch_size.h"
 #include "perf/fit.h"
-#include "perf/scale.h"
 #include "report/figures.h"
 #include "report/live_line.h"
 #include "report/run_record.h"
 #include "train/checkpoint.h"
 #include "train/ends.h"
-#include "train/on_ranks.h"
 #include "train/recipe.h"
 #include "train/run_folder.h"
 
 namespace redline::cli {
+
+io::Json memory_json(const MemoryKinds& m, bool ranks) {
+  io::Json json;
+  for (const MemoryKind& kind : kMemoryKinds) {
+    if (kind.ranks && !ranks) continue;
+    std::string key(kind.name);
+    std::ranges::replace(key, ' ', '_');
+    json[key] = m.*kind.bytes;
+  }
+  json["total"] = m.total();
+  return json;
+}
+
+std::string size(std::int64_t bytes) { return report::bytes(static_cast<double>(bytes)); }
+
+std::string hours_in_words(double hours) {
+  return hours < 100 ? fmt::format("{:.3g}", hours) : report::grouped(std::llround(hours));
+}
+
+std::string parameters_of(const perf::Plan& plan) {
+  const auto count = [](std::int64_t n) { return report::count(static_cast<double>(n)); };
+  std::string text = fmt::format("{} parameters", count(plan.parameters));
+  if (plan.active_parameters != plan.parameters) text += fmt::format(", {} active", count(plan.active_parameters));
+  return text;
+}
+
+std::string no_end(const config::Config& config) {
+  if (config.train.epochs > 0) return "train.epochs are counted in the data, which a plan does not read";
+  return "nothing says when it ends (train.max_steps, train.max_tokens, train.epochs, train.max_hours)";
+}
+
+perf::SearchOptions plan_progress() {
+  constexpr double kPatience = 1;  // seconds
+  perf::SearchOptions options;
+  options.progress = [line = std::make_shared<report::LiveLine>(stderr), start = steady_seconds()](
+                         const std::string&, std::size_t number, std::size_t) {
+    if (steady_seconds() - start >= kPatience) line->show(fmt::format("planning, setting {}", number));
+  };
+  return options;
+}
+
 namespace {
 
 constexpr std::size_t kRunnersUp = 4;
@@ -74,39 +111,6 @@ struct Planned {
   double hours() const { return full_steps(steps()) * plan.expected.step_seconds / 3600; }
 };
 
-// The kinds of a device's memory. `ranks`: only several have them.
-using perf::MemoryKinds;
-struct MemoryKind {
-  std::string_view name;
-  std::int64_t MemoryKinds::*bytes;
-  bool ranks = false;
-};
-constexpr MemoryKind kMemoryKinds[] = {{"masters", &MemoryKinds::masters},
-                                       {"working copies", &MemoryKinds::working_copies},
-                                       {"gradients", &MemoryKinds::gradients},
-                                       {"moments", &MemoryKinds::moments},
-                                       {"averages", &MemoryKinds::averages},
-                                       {"gathered", &MemoryKinds::gathered, true},
-                                       {"activations", &MemoryKinds::activations},
-                                       {"workspace", &MemoryKinds::workspace},
-                                       {"communication", &MemoryKinds::communication, true},
-                                       {"inputs", &MemoryKinds::inputs},
-                                       {"context", &MemoryKinds::context}};
-
-io::Json memory_json(const MemoryKinds& m, bool ranks) {
-  io::Json json;
-  for (const MemoryKind& kind : kMemoryKinds) {
-    if (kind.ranks && !ranks) continue;
-    std::string key(kind.name);
-    std::ranges::replace(key, ' ', '_');
-    json[key] = m.*kind.bytes;
-  }
-  json["total"] = m.total();
-  return json;
-}
-
-std::string size(std::int64_t bytes) { return report::bytes(static_cast<double>(bytes)); }
-
 model::Fp8Products products_in_fp8(const Planned& p) {
   return model::fp8_products(perf::as_possible(p.config, p.machine));
 }
@@ -119,8 +123,6 @@ std::string computes_in(const Planned& p) {
   return card || p.config.precision.matmul == "fp8" ? p.config.precision.matmul : "fp32";
 }
 
-std::string_view snapshot_place(const perf::Plan& plan) { return plan.snapshot_on_device ? "card" : "host"; }
-
 std::string snapshot_in_words(const Planned& p) {
   if (p.machine.kind == device::Kind::cpu) return "where that is free";
   if (!p.plan.snapshot_on_device) return "in the host's memory: the card has no room for it";
@@ -128,14 +130,6 @@ std::string snapshot_in_words(const Planned& p) {
   if (p.plan.snapshot_on_host == p.plan.snapshot) return "in the host's memory, where the state lies";
   return fmt::format("{} on the card and {} in the host's memory", size(p.plan.snapshot - p.plan.snapshot_on_host),
                      size(p.plan.snapshot_on_host));
-}
-
-// "6.92B parameters, 1.28B active": a token's products take fewer where it goes to some experts of many.
-std::string parameters_of(const perf::Plan& plan) {
-  const auto count = [](std::int64_t n) { return report::count(static_cast<double>(n)); };
-  std::string text = fmt::format("{} parameters", count(plan.parameters));
-  if (plan.active_parameters != plan.parameters) text += fmt::format(", {} active", count(plan.active_parameters));
-  return text;
 }
 
 void print_model(const Planned& p) {
@@ -200,12 +194,6 @@ void print_memory(const Planned& p) {
   print("\nlargest activations there\n");
   for (const perf::NamedBytes& v : p.plan.largest)
     print(fmt::format("  {:>3} x {:<32} {:>9}\n", v.count, v.name, size(v.bytes)));
-}
-
-// Why the steps of a run are not known.
-std::string no_end(const config::Config& config) {
-  if (config.train.epochs > 0) return "train.epochs are counted in the data, which a plan does not read";
-  return "nothing says when it ends (train.max_steps, train.max_tokens, train.epochs, train.max_hours)";
 }
 
 std::string looked_at(const perf::Filled& f) {
@@ -460,351 +448,6 @@ std::string card_id(const std::string& named, const perf::Machine& machine) {
   const perf::Card* card = named.empty() ? perf::find_card(machine.name) : &perf::card_called(named);
   return card ? std::string(card->id) : "";
 }
-
-// The progress line. A preset takes a moment; a deep model on many cards takes longer.
-perf::SearchOptions plan_progress() {
-  constexpr double kPatience = 1;  // seconds
-  perf::SearchOptions options;
-  options.progress = [line = std::make_shared<report::LiveLine>(stderr), start = steady_seconds()](
-                         const std::string&, std::size_t number, std::size_t) {
-    if (steady_seconds() - start >= kPatience) line->show(fmt::format("planning, setting {}", number));
-  };
-  return options;
-}
-
-std::string hours_in_words(double hours) {
-  return hours < 100 ? fmt::format("{:.3g}", hours) : report::grouped(std::llround(hours));
-}
-
-// The same configuration on each card of the table: redline plan --cards.
-struct CardPlan {
-  const perf::Card* card;
-  perf::Plan plan;
-  config::Config config;  // as it fits there: the step cut as asked or otherwise, with what moves
-};
-
-// The first that fits: as asked; the fastest way with bytes moved; the step cut otherwise.
-CardPlan plan_on(const perf::Card& card, const config::Config& config) {
-  const perf::Machine machine = perf::machine_of(card);
-  CardPlan p{&card, perf::make_plan(config, machine), config};
-  if (p.plan.fits || !perf::chooses(config)) return p;
-  const perf::Fit fit = perf::find_fit(config, machine, p.plan.tuning);
-  if (!fit.ways.empty()) {
-    p.config.memory.placement = fit.ways[0].placement;
-  } else if (const auto cut = perf::cut_that_moves(config, machine, fit.room)) {
-    p.config = perf::with_setting(config, cut->setting);
-    if (!cut->fit.ways.empty()) p.config.memory.placement = cut->fit.ways[0].placement;
-  }
-  p.plan = perf::make_plan(p.config, machine);
-  return p;
-}
-
-std::string how_it_fits(const CardPlan& p, const config::Config& asked) {
-  if (!p.plan.fits) return "does not fit";
-  std::string how = fmt::format("{} x {}", p.plan.setting.batch_size, p.plan.setting.accumulate);
-  if (p.plan.setting == perf::setting_of(asked)) how = "as asked";
-  const std::string moved = perf::in_words(p.config.memory.placement, p.config);
-  return moved.empty() ? how : fmt::format("{}; {}", how, moved);
-}
-
-// Prints the table, and holds signals back meanwhile.
-void plan_cards(const std::string& name, const config::Config& config, bool json, StopAtOnce& stopping) {
-  const perf::SearchOptions progress = plan_progress();
-  std::vector<CardPlan> rows;
-  for (const perf::Card& card : perf::cards()) {
-    progress.progress(std::string(card.id), rows.size() + 1, perf::cards().size());
-    rows.push_back(plan_on(card, config));
-  }
-  const std::int64_t steps = train::total_steps(config.train);
-  const double run = static_cast<double>(config::micro_batches_before(config.train, steps)) /
-                     static_cast<double>(config.train.accumulate) * static_cast<double>(rows[0].plan.tokens_per_step);
-  const double budget = run > 0 ? run : 1e9;
-  const auto hours = [&](const CardPlan& r) { return budget / r.plan.expected.tokens_per_s / 3600; };
-  stopping.hold();
-  if (json) {
-    io::Json cards = io::Json::array();
-    for (const CardPlan& r : rows)
-      cards.push_back({{"card", r.card->id},
-                       {"measured", r.card->id == perf::kMeasuredCard},
-                       {"memory_bytes", perf::machine_of(*r.card).memory},
-                       {"fits", r.plan.fits},
-                       {"how", how_it_fits(r, config)},
-                       {"batch_size", r.plan.setting.batch_size},
-                       {"accumulate", r.plan.setting.accumulate},
-                       {"total_bytes", r.plan.memory.total()},
-                       {"host_arena_bytes", r.plan.memory.host_arena},
-                       {"tokens_per_s", r.plan.fits ? io::Json(r.plan.expected.tokens_per_s) : io::Json(nullptr)},
-                       {"mfu", r.plan.fits ? io::Json(r.plan.expected.mfu) : io::Json(nullptr)},
-                       {"hours", r.plan.fits ? io::Json(hours(r)) : io::Json(nullptr)}});
-    return print_json({{"config", name}, {"tokens", budget}, {"cards", std::move(cards)}});
-  }
-  print(fmt::format("plan      {}: {} parameters, {} a step; hours for {}{}\n\n", name,
-                    report::count(static_cast<double>(rows[0].plan.parameters)),
-                    report::grouped(rows[0].plan.tokens_per_step, "token"), report::count(budget, "token"),
-                    run > 0 ? "" : ", since nothing says when the run ends"));
-  print(fmt::format("{:<13} {:>9} {:>9} {:>9} {:>13} {:>6} {:>8}  {}\n", "--card", "has", "takes", "host", "tokens",
-                    "mfu", "hours", "how"));
-  for (const CardPlan& r : rows) {
-    const perf::Plan& p = r.plan;
-    print(fmt::format(
-        "{:<13} {:>9} {:>9} {:>9} {:>13} {:>6} {:>8}  {}\n", r.card->id, size(perf::machine_of(*r.card).memory),
-        size(p.memory.total()), p.memory.host_arena > 0 ? size(p.memory.host_arena) : "-",
-        p.fits ? report::token_rate(p.expected.tokens_per_s) : "-", p.fits ? report::percent(p.expected.mfu) : "-",
-        p.fits ? hours_in_words(hours(r)) : "-", how_it_fits(r, config)));
-  }
-  print("\n" +
-        report::paragraph(
-            "", fmt::format(
-                    "Rates are of datasheets, at the shares of them that were measured on the {}; no other card was "
-                    "measured. Rows x micro-batches stand where the step is cut otherwise than asked.",
-                    perf::card_called(perf::kMeasuredCard).name)));
-}
-
-// The same configuration on many cards: redline plan --gpus N.
-struct GpusPlan {
-  std::string name;  // of the configuration
-  std::string network;
-  perf::ScalePlan scale;
-  double run_tokens = 0;  // of the whole run; 0: not known
-};
-
-std::string setting_words(const perf::Setting& s) {
-  return fmt::format("{} x {}, {}", s.batch_size, s.accumulate, s.recompute);
-}
-double gpu_hours(const GpusPlan& p, const perf::RankPlan& r) {
-  return p.run_tokens / r.expected.tokens_per_s / 3600 * r.ranks;
-}
-
-// A step of all ranks is as many times a rank's.
-double tokens_of_run(const config::Config& config, const perf::RankPlan& choice) {
-  config::Train t = perf::with_setting(config, choice.setting).train;
-  t.batch_size *= choice.ranks / config.parallel.sequence;
-  const double by_steps = static_cast<double>(config::micro_batches_before(t, train::total_steps(t))) /
-                          static_cast<double>(t.accumulate) * choice.tokens_of_ranks();
-  const double in_time = 3600 * t.max_hours * choice.expected.tokens_per_s;
-  if (t.max_hours == 0 || (by_steps > 0 && by_steps <= in_time)) return by_steps;
-  return in_time;
-}
-
-// As `redline train` takes them; none where nothing fits.
-std::vector<std::string> keys_to_set(const GpusPlan& p) {
-  const perf::RankPlan& c = p.scale.choice();
-  if (!c.fits) return {};
-  std::vector<std::string> keys = {fmt::format("parallel.mode={}", name_of(c.mode))};
-  perf::Choice choice;
-  choice.config = p.scale.config;
-  choice.relaxed = p.scale.relaxed;
-  for (std::string& key : perf::keys_to_set(choice, c.setting)) keys.push_back(std::move(key));
-  return keys;
-}
-
-// A row of the table of modes: its name, and what each mode has to say.
-void print_row(const GpusPlan& p, std::string_view name,
-               const std::function<std::string(const perf::RankPlan&)>& value) {
-  std::string line = fmt::format("  {:<16}", name);
-  for (const perf::RankPlan& m : p.scale.modes) line += fmt::format(" {:>15}", value(m));
-  print(line + "\n");
-}
-void print_modes(const GpusPlan& p, std::string_view title) {
-  std::string line = fmt::format("\n{:<18}", title);
-  for (const perf::RankPlan& m : p.scale.modes) line += fmt::format(" {:>15}", name_of(m.mode));
-  print(line + "\n");
-}
-
-void print_head(const GpusPlan& p) {
-  const perf::ScalePlan& s = p.scale;
-  const perf::RankPlan& c = s.choice();
-  const int nodes = s.fabric.nodes(c.ranks);
-  print(fmt::format("plan      {} for {} x {}, {}, {} each\n", p.name, c.ranks, s.machine.name, counted(nodes, "node"),
-                    size(s.machine.memory)));
-  print(fmt::format("links     {}: bus bandwidth {:.0f} GB/s inside a node", s.fabric.name,
-                    1e-9 * s.fabric.inside.bus_bandwidth));
-  if (nodes > 1) print(fmt::format(", {:.0f} GB/s from one to the next", 1e-9 * s.fabric.between.bus_bandwidth));
-  print(" (published by others, not seen by us)\n");
-  print(fmt::format("model     {}\n", parameters_of(c)));
-  print(fmt::format("step      {} of each GPU, {} of all\n", report::grouped(c.tokens_per_step, "token"),
-                    report::grouped(std::llround(c.tokens_of_ranks()), "token")));
-}
-
-void print_memory(const GpusPlan& p) {
-  print_modes(p, "memory of a GPU");
-  print_row(p, "rows, recompute", [](const perf::RankPlan& m) { return setting_words(m.setting); });
-  for (const MemoryKind& kind : kMemoryKinds)
-    if (std::ranges::any_of(p.scale.modes, [&](const perf::RankPlan& m) { return m.memory.*kind.bytes > 0; }))
-      print_row(p, kind.name, [&](const perf::RankPlan& m) { return size(m.memory.*kind.bytes); });
-  print_row(p, "total", [](const perf::RankPlan& m) { return size(m.memory.total()); });
-  print_row(p, "tuning, at first", [](const perf::RankPlan& m) { return size(m.tuning); });
-  print_row(p, "", [](const perf::RankPlan& m) { return m.fits ? "fits" : "does not fit"; });
-  if (std::ranges::any_of(p.scale.modes, [](const perf::RankPlan& m) { return m.memory.host_arena > 0; }))
-    print_row(p, "host's memory", [](const perf::RankPlan& m) { return size(m.memory.host_arena); });
-  print_row(p, "copy to save",
-            [](const perf::RankPlan& m) { return fmt::format("{}, {}", size(m.snapshot), snapshot_place(m)); });
-}
-
-void print_step(const GpusPlan& p) {
-  const auto of_all = [](const perf::RankPlan& m, double perf::CollectiveUse::*what) {
-    double sum = 0;
-    for (const perf::CollectiveUse& u : m.times.collectives) sum += u.*what;
-    return sum;
-  };
-  print_modes(p, "step");
-  print_row(p, "computing", [](const perf::RankPlan& m) { return report::duration(m.times.compute); });
-  print_row(p, "communicating",
-            [&](const perf::RankPlan& m) { return report::duration(of_all(m, &perf::CollectiveUse::seconds)); });
-  print_row(p, "  not hidden", [](const perf::RankPlan& m) { return report::duration(m.times.exposed); });
-  if (std::ranges::any_of(p.scale.modes, [](const perf::RankPlan& m) { return m.times.copying > 0; }))
-    print_row(p, "  copies, too", [](const perf::RankPlan& m) { return report::duration(m.times.copying); });
-  print_row(p, "stragglers", [](const perf::RankPlan& m) { return report::duration(m.times.stragglers); });
-  print_row(p, "step", [](const perf::RankPlan& m) { return report::duration(m.times.total()); });
-  print_row(p, "tokens", [](const perf::RankPlan& m) { return report::token_rate(m.expected.tokens_per_s); });
-  print_row(p, "mfu", [](const perf::RankPlan& m) { return report::percent(m.expected.mfu); });
-  print_row(p, "palm", [](const perf::RankPlan& m) { return report::percent(m.expected.mfu_palm); });
-  print_row(p, "of one GPU alone", [](const perf::RankPlan& m) { return report::percent(m.efficiency); });
-}
-
-void print_choice(const GpusPlan& p) {
-  const perf::RankPlan& c = p.scale.choice();
-  if (!c.fits) return print(fmt::format("\nchoice    none: {}\n", perf::why(p.scale)));
-  print(fmt::format("\nchoice    {}\n          {}\n", fmt::join(keys_to_set(p), " "), perf::why(p.scale)));
-  if (c.times.collectives.empty()) return;
-  print(fmt::format("\n{:<40} {:>6} {:>10} {:>9} {:>11}\n", fmt::format("collectives of a step, {}", name_of(c.mode)),
-                    "times", "bytes", "time", "not hidden"));
-  for (const perf::CollectiveUse& u : c.times.collectives)
-    print(fmt::format("  {:<38} {:>6} {:>10} {:>9} {:>11}\n", fmt::format("{} of {}", name_of(u.collective), u.of),
-                      u.count, report::bytes(u.bytes), report::duration(u.seconds), report::duration(u.exposed)));
-}
-
-void print_scaling(const GpusPlan& p) {
-  const auto hours = [&](double h) {
-    if (p.run_tokens == 0) return std::string("-");
-    return hours_in_words(h);
-  };
-  print(fmt::format("\n{:<10} {:>13} {:>7} {:>11} {:>11} {:>10} {:>11}\n", "GPUs", "tokens", "mfu", "of one GPU",
-                    "memory", "hours", "GPU-hours"));
-  for (const perf::RankPlan& r : p.scale.scaling)
-    print(fmt::format("{:<10} {:>13} {:>7} {:>11} {:>11} {:>10} {:>11}{}\n", r.ranks,
-                      report::token_rate(r.expected.tokens_per_s), report::percent(r.expected.mfu),
-                      report::percent(r.efficiency), size(r.memory.total()), hours(gpu_hours(p, r) / r.ranks),
-                      hours(gpu_hours(p, r)), r.fits ? "" : "  does not fit"));
-  print(p.run_tokens > 0
-            ? fmt::format("The same rows on every GPU; hours for the run's {}.\n", report::count(p.run_tokens, "token"))
-            : fmt::format("The same rows on every GPU; hours are not known: {}.\n", no_end(p.scale.config)));
-}
-
-io::Json plan_json(const GpusPlan& p, const perf::RankPlan& r) {
-  io::Json collectives = io::Json::array();
-  for (const perf::CollectiveUse& u : r.times.collectives)
-    collectives.push_back({{"collective", name_of(u.collective)},
-                           {"of", u.of},
-                           {"count", u.count},
-                           {"bytes", u.bytes},
-                           {"ms", 1e3 * u.seconds},
-                           {"exposed_ms", 1e3 * u.exposed}});
-  const bool ends = p.run_tokens > 0;
-  return {{"mode", name_of(r.mode)},
-          {"gpus", r.ranks},
-          {"batch_size", r.setting.batch_size},
-          {"accumulate", r.setting.accumulate},
-          {"recompute", r.setting.recompute},
-          {"memory", memory_json(r.memory, true)},
-          {"host_arena_bytes", r.memory.host_arena},
-          {"snapshot_bytes", r.snapshot},
-          {"snapshot_on_device", r.snapshot_on_device},
-          {"tuning_bytes", r.tuning},
-          {"fits", r.fits},
-          {"step_ms", 1e3 * r.times.total()},
-          {"compute_ms", 1e3 * r.times.compute},
-          {"exposed_ms", 1e3 * r.times.exposed},
-          {"copying_ms", 1e3 * r.times.copying},
-          {"stragglers_ms", 1e3 * r.times.stragglers},
-          {"tokens_per_s", r.expected.tokens_per_s},
-          {"mfu", r.expected.mfu},
-          {"mfu_palm", r.expected.mfu_palm},
-          {"efficiency", r.efficiency},
-          {"hours", ends ? io::Json(gpu_hours(p, r) / r.ranks) : io::Json(nullptr)},
-          {"gpu_hours", ends ? io::Json(gpu_hours(p, r)) : io::Json(nullptr)},
-          {"collectives", std::move(collectives)}};
-}
-
-io::Json to_json(const GpusPlan& p) {
-  const perf::ScalePlan& s = p.scale;
-  io::Json modes = io::Json::array(), scaling = io::Json::array();
-  for (const perf::RankPlan& m : s.modes) modes.push_back(plan_json(p, m));
-  for (const perf::RankPlan& r : s.scaling) scaling.push_back(plan_json(p, r));
-  return {{"config", p.name},
-          {"card", s.machine.name},
-          {"gpus", s.choice().ranks},
-          {"gpus_per_node", s.fabric.ranks_per_node},
-          {"network", p.network},
-          {"bus_bytes_per_s_inside", s.fabric.inside.bus_bandwidth},
-          {"bus_bytes_per_s_between", s.fabric.between.bus_bandwidth},
-          {"peak_flops", s.machine.peak_flops},
-          {"memory_bytes", s.machine.memory},
-          {"parameters", s.choice().parameters},
-          {"active_parameters", s.choice().active_parameters},
-          {"tokens_per_step", s.choice().tokens_of_ranks()},
-          {"run_tokens", p.run_tokens > 0 ? io::Json(p.run_tokens) : io::Json(nullptr)},
-          {"modes", std::move(modes)},
-          {"choice", s.choice().fits ? io::Json(name_of(s.choice().mode)) : io::Json(nullptr)},
-          {"set", keys_to_set(p)},
-          {"why", perf::why(s)},
-          {"scaling", std::move(scaling)}};
-}
-
-struct GpusWanted {
-  std::int64_t gpus = 0;      // 0: a plan for one
-  std::int64_t per_node = 0;  // connected by NVLink or PCIe; 0: 8
-  std::int64_t nics = 0;      // of a node; 0: one for each GPU
-  std::string network;        // empty: ndr
-  std::string trace;          // a file for a picture of the choice's step; empty: none
-};
-
-// Prints the plan, and holds signals back meanwhile. `card` is an id of the table of cards. An empty one, for a machine
-// that is not in it, is a UserError.
-void plan_gpus(const std::string& name, const config::Config& config, const perf::Machine& machine,
-               const std::string& card, const GpusWanted& wanted, bool json, StopAtOnce& stopping) {
-  if (card.empty())
-    fail_user(
-        "--gpus plans for a card whose links are known, and {} is none of them; add --card NAME, as `redline peaks` "
-        "lists them",
-        machine.name);
-  const std::int64_t per_node = wanted.per_node > 0 ? wanted.per_node : 8;
-  GpusPlan p;
-  p.name = name;
-  p.network = wanted.network.empty() ? "ndr" : wanted.network;
-  const perf::Network& network = perf::network_called(p.network);
-  if (network.id == perf::kNoNetwork && wanted.gpus > per_node)
-    fail_user(
-        "--network {} connects one node, and {} GPUs are more than its {}; name what is between nodes (--network ndr), "
-        "or give --gpus-per-node",
-        p.network, wanted.gpus, per_node);
-  const perf::Fabric fabric = perf::fabric_of(perf::card_called(card), network, static_cast<int>(per_node),
-                                              static_cast<int>(wanted.nics > 0 ? wanted.nics : per_node));
-  train::require_for_ranks(config, static_cast<int>(wanted.gpus));  // what a run would refuse has no plan
-  p.scale = perf::plan_ranks_or_relax(config, machine, fabric, static_cast<int>(wanted.gpus), plan_progress());
-  p.run_tokens = tokens_of_run(p.scale.config, p.scale.choice());
-  std::string trace;
-  if (const perf::RankPlan& c = p.scale.choice(); !wanted.trace.empty()) {
-    const config::Config chosen = perf::as_possible(perf::with_setting(p.scale.config, c.setting), machine);
-    trace = perf::chrome_trace({chosen, machine, {.mode = c.mode, .ranks = c.ranks, .fabric = fabric}},
-                               fmt::format("{}, {} on {} x {}, planned", name, name_of(c.mode), c.ranks, machine.name));
-  }
-  stopping.hold();
-  if (!trace.empty()) real_files().replace(wanted.trace, trace);
-  if (json) return print_json(to_json(p));
-  print_head(p);
-  print_memory(p);
-  print_step(p);
-  print_choice(p);
-  print_scaling(p);
-  if (!trace.empty())
-    print(fmt::format("\ntrace     {} (a planned step of {}; open it in chrome://tracing or ui.perfetto.dev)\n",
-                      wanted.trace, name_of(p.scale.choice().mode)));
-}
-
-}  // namespace
-
-namespace {
 
 // The folder of a run or of a Hugging Face model among the words, or its config.json; empty: there is none.
 std::string named_folder(const ConfigWords& given) {
