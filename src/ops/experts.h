@@ -63,7 +63,6 @@ struct Route {
   T workspace{};  // bytes of scratch for a library; absent: it does without
   ProductHow how{};
 
-  std::string_view card_lacks() const { return "a router"; }
   template <class F>
   auto map(F f) const {
     using U = decltype(f("", x, Access::read));
@@ -101,7 +100,6 @@ struct RouteGrad {
   T workspace{};
   ProductHow how{};
 
-  std::string_view card_lacks() const { return "a router"; }
   template <class F>
   auto map(F f) const {
     using U = decltype(f("", x, Access::read));
@@ -136,7 +134,6 @@ struct SortByExpert {
   T temporary{};  // sort_scratch_bytes(n k, E) of scratch; a card's
   std::int64_t align = 1;
 
-  std::string_view card_lacks() const { return "a sort by expert"; }
   template <class F>
   auto map(F f) const {
     using U = decltype(f("", choices, Access::read));
@@ -159,7 +156,6 @@ struct GatherRows {
   T places;  // [n, k] i32
   T y;       // [m, d]  =
 
-  std::string_view card_lacks() const { return "a gather of rows"; }
   template <class F>
   auto map(F f) const {
     using U = decltype(f("", x, Access::read));
@@ -178,7 +174,6 @@ struct Combine {
   T out;      // [n, d]  = or +=
   bool accumulate{};
 
-  std::string_view card_lacks() const { return "a sum over experts"; }
   template <class F>
   auto map(F f) const {
     using U = decltype(f("", y, Access::read));
@@ -199,7 +194,6 @@ struct CombineGrad {
   T dy;        // [m, d]      =
   T dweights;  // [n, k] f32  =
 
-  std::string_view card_lacks() const { return "a sum over experts"; }
   template <class F>
   auto map(F f) const {
     using U = decltype(f("", y, Access::read));
@@ -221,7 +215,6 @@ struct RouterLoad {
   T partial;  // [kRowGroups, E + 2] f64  scratch
   std::int64_t layer{};
 
-  std::string_view card_lacks() const { return "a router"; }
   template <class F>
   auto map(F f) const {
     using U = decltype(f("", probs, Access::read));
@@ -244,7 +237,6 @@ struct BalanceLoss {
   float coefficient{}, z_coefficient{};
   bool accumulate{};
 
-  std::string_view card_lacks() const { return "a router"; }
   template <class F>
   auto map(F f) const {
     using U = decltype(f("", load, Access::read));

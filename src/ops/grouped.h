@@ -20,7 +20,6 @@ struct GroupedLinear {
   T workspace{};  // bytes of scratch for a library; absent: it does without
   ProductHow how{};
 
-  std::string_view card_lacks() const { return "a product of groups"; }
   template <class F>
   auto map(F f) const {
     using U = decltype(f("", x, Access::read));
@@ -43,7 +42,6 @@ struct GroupedLinearInputGrad {
   T workspace{};
   ProductHow how{};
 
-  std::string_view card_lacks() const { return "a product of groups"; }
   template <class F>
   auto map(F f) const {
     using U = decltype(f("", dy, Access::read));
@@ -69,7 +67,6 @@ struct GroupedLinearWeightGrad {
   T workspace{};
   ProductHow how{};
 
-  std::string_view card_lacks() const { return "a product of groups"; }
   template <class F>
   auto map(F f) const {
     using U = decltype(f("", x, Access::read));
