@@ -364,7 +364,8 @@ void compare(Verification& v, const std::string& key, std::span<const float> our
   };
   const bool gradient = key.starts_with("grad.") || key.starts_with(kAuxGradients);
   if (gradient && tolerances.direction > 0) {
-    add(Measure::direction, tolerances.direction);
+    const double elements = static_cast<double>(std::max<std::size_t>(reference.size(), 1));
+    add(Measure::direction, tolerances.direction * (1 + tolerances.scatter / std::sqrt(elements)));
     add(Measure::length, tolerances.length);
   } else if (gradient || key.starts_with("final.")) {
     add(Measure::difference, tolerances.parameters);
@@ -412,8 +413,10 @@ std::vector<Comparison> compare_step(model::Engine& engine, model::Engine& truth
 //   sigma^2 = layers * (4 * 2 e4m3^2 + 4 * (e4m3^2 + e5m2^2)) + e4m3^2 + e5m2^2
 // This is too much, since the residual stream carries most past each branch, and too little where two results of one
 // product multiply each other (queries and keys, gate and up) and its casts count twice. An error of sigma at right
-// angles to a tensor is 1 - cos = sigma^2 / 2, and sigma^2 with the casts twice: that is for the direction. Of the
-// length only the part of an error along the tensor counts: two deviations of a mean of 16 parts are sigma / 2. A scale
+// angles to a tensor is 1 - cos = sigma^2 / 2, and sigma^2 with the casts twice: that is for the direction. It is a
+// mean of squares, and of n elements two deviations of it are sqrt(8 / n) of itself: other roundings move the direction
+// of a norm of 32 by half of its mean either way (bench/fp8_noise.py), that of a matrix by a tenth. Of the length only
+// the part of an error along the tensor counts: two deviations of a mean of 16 parts are sigma / 2. A scale
 // that is off by two changes the length of some gradient by a half at least, which is more than that up to some 40
 // layers. Training moves weights by 0.3 of their length at most (six steps of 1e-3 on weights of 0.02), and sigma of
 // that elsewhere. Logits are bf16's and losses are means over tokens: both as in bf16.
@@ -425,6 +428,7 @@ Tolerances fp8_tolerances(std::int64_t layers) {
           .norms = sigma / 2,
           .parameters = 0.3 * sigma,
           .direction = squares,
+          .scatter = std::sqrt(8.0),
           .length = sigma / 2};
 }
 

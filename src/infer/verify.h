@@ -26,6 +26,7 @@ struct Tolerances {
   double norms = 1e-4;       // gradient norms
   double parameters = 1e-3;  // gradients, and parameters after training
   double direction = 0;      // one minus the cosine; 0: gradients are compared by element
+  double scatter = 0;        // of n elements that is larger by scatter / sqrt(n) of itself
   double length = 0;
 };
 inline constexpr Tolerances kExactTolerances{};
