@@ -5,13 +5,14 @@ to a file as bench/results has them, from which bench/make_tables.py makes the t
 Full rows of random tokens: the median step after the first five, beside what `redline plan` expects and what nvidia-smi
 says of the card's memory. Of ping-95m also its own documents, packed and one a row: real tokens a second. The table's
 head names the card's ceilings as measured in the same call. With --peer, a PyTorch program that takes --runs
-MODEL:BATCH:PRECISION:default:cudnn:CHUNKS runs the same model right after, on the same card, for ping-95m on padded
-rows as well. With --precision bf16,fp8 each model runs in both. With --build, the program is built and its tests pass
-before anything is measured.
+MODEL:BATCH:PRECISION:HOW runs the same model right after, on the same card, for ping-95m on padded rows as well;
+of several HOWs (--peer-how) the fastest counts. With --precision bf16,fp8 each model runs in both. With --build, the
+program is built and its tests pass before anything is measured.
 
   bench/gpu_models.py
   bench/gpu_models.py --build llama-1.36b:24 --seconds 15 --peer bench/torch_peer.py --table table.md
   bench/gpu_models.py --seconds 14 --peer bench/torch_peer.py --no-packing --results bench/results/h200_models.json
+  bench/gpu_models.py gemma3-1b:8 --seconds 15 --peer bench/torch_peer.py --peer-how default:cudnn:8 default:cudnn:fused8
 """
 import argparse
 import importlib.metadata
@@ -41,6 +42,8 @@ def arguments():
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--seconds", type=float, default=25, help="of each run, with its start (default: 25)")
     parser.add_argument("--peer", metavar="FILE", help="a PyTorch program to run right after each model")
+    parser.add_argument("--peer-how", nargs="+", default=["default:cudnn:8"], metavar="MODE:ATTENTION:CHUNKS[:MORE]",
+                        help="how the peer computes, as it says itself; of several the fastest counts")
     parser.add_argument("--peer-precision", choices=["bf16", "fp8"], help="run the peer beside rows of it only")
     parser.add_argument("--precision", default="bf16",
                         help="of products: bf16, fp8 or both, with a comma (default: bf16)")
@@ -197,20 +200,28 @@ def seconds_of(row):
     return f"{row['first_step_s']:.1f} s" if "first_step_s" in row else ""
 
 
-def peer_row(given, model, arguments):
+def peer_rows(arguments):
+    """What the peer prints, an object a run; a run that failed has an error."""
     done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True)
-    lines = done.stdout.strip().splitlines()
-    row = json.loads(lines[-1]) if lines else {"error": done.stderr.strip()[-300:]}
-    if "error" in row:
-        sys.exit(f"{given.peer}, {model}: {row['error']}")
-    return row
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    return [json.loads(line) for line in lines] or [{"error": done.stderr.strip()[-300:]}]
+
+
+def peer_row(given, model, arguments):
+    rows = peer_rows(arguments)
+    whole = [row for row in rows if "error" not in row]
+    for row in rows:
+        print(f"{given.peer}: {json.dumps(row)}", file=sys.stderr, flush=True)
+    if not whole:
+        sys.exit(f"{given.peer}, {model}: {rows[-1]['error']}")
+    return max(whole, key=lambda row: row["ktok_s"])
 
 
 def peer_of(given, model, batch, precision):
     if not given.peer or (given.peer_precision and precision != given.peer_precision):
         return None
-    row = peer_row(given, model,
-                   [given.peer, "--runs", f"{model}:{batch}:{precision}:default:cudnn:8", "--steps", "10"])
+    runs = ",".join(f"{model}:{batch}:{precision}:{how}" for how in given.peer_how)
+    row = peer_row(given, model, [given.peer, "--runs", runs, "--steps", "10"])
     return {"ktokens_per_s": row["ktok_s"], "mfu_percent": row["mfu_causal"], "mfu_palm_percent": row["mfu_palm"],
             "memory_gib": row["mem_gib"], "first_step_s": row["first_step_s"]}
 

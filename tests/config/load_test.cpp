@@ -114,7 +114,7 @@ TEST_F(LoadTest, UnknownNamesAreSaid) {
               override_error);
   const std::string preset = error_of([] { load({"", "lama-1.36b", {}}); });
   EXPECT_TRUE(says(preset, {"on the command line: ", "preset 'lama-1.36b'", "'llama-1.36b'?",
-                            "gqa-180m, llama-1.29b, llama-1.36b, olmo2-1.5b"}));
+                            "gqa-180m, llama-1.29b, llama-1.36b, mistral-1.3b, olmo2-1.5b"}));
   const std::string file = write("p.toml", "\npreset = \"nothing like it\"\n");
   EXPECT_TRUE(says(error_of([&] { load({file, "", {}}); }), {file + ":2: unknown preset"}));
 }
@@ -359,9 +359,10 @@ std::int64_t matrix_parameters(const Model& m) {
 
 TEST(Presets, HaveTheSizesTheyAreNamedFor) {
   const std::vector<std::pair<std::string, double>> sizes = {
-      {"ping-95m", 95e6},    {"ping-95m-256", 95e6},      {"gqa-180m", 180e6},        {"gqa-180m-adamw", 180e6},
-      {"cs336-350m", 350e6}, {"cs336-350m-adamw", 350e6}, {"llama-1.36b", 1.36e9},    {"llama-1.29b", 1.29e9},
-      {"qwen3-1.8b", 1.8e9}, {"olmo2-1.5b", 1.48e9},      {"cs336-350m-90min", 370e6}};
+      {"ping-95m", 95e6},      {"ping-95m-256", 95e6},      {"gqa-180m", 180e6},         {"gqa-180m-adamw", 180e6},
+      {"cs336-350m", 350e6},   {"cs336-350m-adamw", 350e6}, {"llama-1.36b", 1.36e9},     {"llama-1.29b", 1.29e9},
+      {"qwen3-1.8b", 1.8e9},   {"olmo2-1.5b", 1.48e9},      {"cs336-350m-90min", 370e6}, {"gemma3-1b", 1e9},
+      {"mistral-1.3b", 1.33e9}};
   for (const auto& [name, size] : sizes) {
     const auto parameters = static_cast<double>(matrix_parameters(load({"", name, {}}).model));
     EXPECT_NEAR(parameters / size, 1.0, 0.02) << name << " " << parameters;

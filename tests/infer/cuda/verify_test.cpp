@@ -33,7 +33,8 @@ TEST_P(FixtureOnCard, AgreesWithHuggingFace) {
 
 INSTANTIATE_TEST_SUITE_P(Verify, FixtureOnCard,
                          ::testing::Combine(::testing::Values("llama-mha", "llama3-gqa", "qwen3-gqa", "llama-hd64",
-                                                              "qwen3-hd128", "olmo2-gqa"),
+                                                              "qwen3-hd128", "olmo2-gqa", "qwen2-gqa", "mistral-window",
+                                                              "smollm3-nope", "olmo3-window", "gemma3-text"),
                                             ::testing::Values("fp32", "tf32", "bf16", "fp8")));
 // Of experts where rounding sends no token to another one.
 INSTANTIATE_TEST_SUITE_P(VerifyExperts, FixtureOnCard,

@@ -372,7 +372,7 @@ constexpr GpuCase kCases[] = {
     {"reference", DType::f32, {2, 1, 256}},   {"reference", DType::bf16, {3, 1, 16}},
     {"reference", DType::bf16, {2, 2, 80}},   {"reference", DType::bf16, {4, 1, 128}},
     {"cudnn", DType::bf16, {2, 2, 64}},       {"cudnn", DType::bf16, {8, 2, 64}},
-    {"cudnn", DType::bf16, {6, 2, 128}},
+    {"cudnn", DType::bf16, {6, 2, 128}},      {"cudnn", DType::bf16, {4, 1, 256}},
 };
 INSTANTIATE_TEST_SUITE_P(Backends, CudaAttentionCases, ::testing::ValuesIn(kCases), [](const auto& instance) {
   const GpuCase& c = instance.param;
