@@ -12,7 +12,7 @@ program is built and its tests pass before anything is measured.
   bench/gpu_models.py
   bench/gpu_models.py --build llama-1.36b:24 --seconds 15 --peer bench/torch_peer.py --table table.md
   bench/gpu_models.py --seconds 14 --peer bench/torch_peer.py --no-packing --results bench/results/h200_models.json
-  bench/gpu_models.py gemma3-1b:8 --seconds 15 --peer bench/torch_peer.py --peer-how default:cudnn:8 default:cudnn:fused8
+  bench/gpu_models.py gemma3-1b:8 --peer bench/torch_peer.py --peer-how default:cudnn:8 default:cudnn:fused8
 """
 import argparse
 import importlib.metadata

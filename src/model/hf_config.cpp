@@ -139,6 +139,17 @@ void read_rope(const io::Json& json, const Family& family, const std::string& fi
   const std::string full_kind(kFullAttention), sliding_kind(kSlidingAttention);
   const io::Json &full = by_kind ? object(parameters, full_kind.c_str()) : parameters,
                  &sliding = by_kind ? object(parameters, sliding_kind.c_str()) : kNone;
+  // What transformers 4 and 5 read differently.
+  if (by_kind && has(scaling, "type") && !has(scaling, "rope_type"))
+    fail_user(
+        "{}: rope_scaling of a {} has \"type\", which transformers 5 passes over; write \"rope_type\" if it counts",
+        file, family.hf_architecture);
+  if (by_kind && family.hf_defaults.rope_local_theta == 0 && has(json, "rope_theta") && !has(sliding, "rope_theta") &&
+      io::number_at(json, "rope_theta", file) != family.hf_defaults.rope_theta)
+    fail_user(
+        "{}: rope_theta of a {} is {}, which is that of all layers for transformers 4 and not of those with a window "
+        "for transformers 5; write rope_parameters with {} and {}, an object with rope_theta each",
+        file, family.hf_architecture, io::number_at(json, "rope_theta", file), kFullAttention, kSlidingAttention);
   if (by_kind && !parameters.empty() && full.empty() && sliding.empty())
     fail_user("{}: rope_parameters of a {} must have {} and {}, an object each", file, family.hf_architecture,
               kFullAttention, kSlidingAttention);
@@ -274,25 +285,16 @@ constexpr std::string_view kHarmless[] = {"architectures",
                                           "output_attentions",
                                           "output_hidden_states"};
 // Keys that are read for every family.
-constexpr std::string_view kRead[] = {"attention_bias",
-                                      "head_dim",
-                                      "hidden_act",
-                                      "hidden_size",
-                                      "intermediate_size",
-                                      "layer_types",
-                                      "max_position_embeddings",
-                                      "num_attention_heads",
-                                      "num_hidden_layers",
-                                      "num_key_value_heads",
-                                      "pad_token_id",
-                                      "rms_norm_eps",
-                                      "rope_parameters",
-                                      "rope_scaling",
-                                      "rope_theta",
-                                      "sliding_window",
-                                      "tie_word_embeddings",
-                                      "vocab_size",
-                                      "partial_rotary_factor",
+constexpr std::string_view kRead[] = {"attention_bias",      "head_dim",
+                                      "hidden_act",          "hidden_size",
+                                      "intermediate_size",   "is_causal",
+                                      "layer_types",         "max_position_embeddings",
+                                      "num_attention_heads", "num_hidden_layers",
+                                      "num_key_value_heads", "pad_token_id",
+                                      "rms_norm_eps",        "rope_parameters",
+                                      "rope_scaling",        "rope_theta",
+                                      "sliding_window",      "tie_word_embeddings",
+                                      "vocab_size",          "partial_rotary_factor",
                                       kOriginalLength};
 
 // Refuses settings that would make another model of the same weights.
@@ -307,6 +309,9 @@ void refuse_unsupported(const io::Json& json, const Family& family, const std::s
   if (silu && has(json, "hidden_act") && io::string_at(json, "hidden_act", file) != "silu")
     fail_user("{}: hidden_act {} is not supported; redline knows silu for {}", file,
               io::in_quotes(io::string_at(json, "hidden_act", file)), family.hf_architecture);
+  // The one key of these whose `false` says something; transformers 5 reads it.
+  if (!io::boolean_or(json, "is_causal", true, file))
+    fail_user("{}: is_causal is false, which is not supported; redline's tokens see earlier ones alone", file);
   if (has(json, "quantization_config"))
     fail_user("{}: quantization_config: quantized weights are not supported; use the model in bf16, f16 or f32", file);
   const auto among = [](std::span<const std::string_view> keys, std::string_view key) {
@@ -421,6 +426,8 @@ config::Model read_hf_config(FileSystem& files, const Path& path) {
   if (m.pad_token < -1 || m.pad_token >= m.vocab)
     fail_user("{}: pad_token_id is {}, and there are {} tokens", file, m.pad_token, m.vocab);
   m.tied = io::boolean_or(json, "tie_word_embeddings", defaults.tied, file);
+  if (json.contains("rms_norm_eps") && json["rms_norm_eps"].is_null())
+    fail_user("{}: rms_norm_eps is null; write the number that the model was trained with", file);
   m.norm_eps = has(json, "rms_norm_eps") ? io::number_at(json, "rms_norm_eps", file) : defaults.norm_eps;
   if (has(json, "initializer_range")) m.init_std = io::number_at(json, "initializer_range", file);
   m.max_positions =

@@ -39,6 +39,8 @@ TEST(Parameters, PresetsHaveTheSizesTheirNamesSay) {
   EXPECT_NEAR(millions("llama-1.29b"), 1294, 1);
   EXPECT_NEAR(millions("qwen3-1.8b"), 1830, 20);
   EXPECT_NEAR(millions("olmo2-1.5b"), 1485, 1);
+  EXPECT_NEAR(millions("gemma3-1b"), 999.9, 0.1);
+  EXPECT_NEAR(millions("mistral-1.3b"), 1330.7, 0.1);
 }
 
 // OLMoE-1B-7B as it was published: 6.92 billion parameters, of which a token takes 1.28.
@@ -263,6 +265,8 @@ TEST(HfConfig, WhatCannotBeRunIsRefusedByName) {
   expect_refused([](io::Json& j) { j["head_dim"] = 7; }, "head_dim");
   expect_refused([](io::Json& j) { j["rope_parameters"]["full_attention"] = io::Json::object(); }, "full_attention");
   expect_refused([](io::Json& j) { j["max_position_embeddings"] = 0; }, "max_position_embeddings");
+  expect_refused([](io::Json& j) { j["is_causal"] = false; }, "is_causal");
+  expect_refused([](io::Json& j) { j["rms_norm_eps"] = nullptr; }, "rms_norm_eps");
 }
 
 // A key that changes what a model computes is read or refused; one that nobody knows might, unless it is off.
@@ -326,6 +330,13 @@ TEST(HfConfig, BothSpellingsOfWindowsAndBasesAreRead) {
   io::Json stretched = now;
   stretched["rope_parameters"]["sliding_attention"] = {{"rope_type", "linear"}, {"factor", 2.0}};
   EXPECT_TRUE(says(error_of([&] { read(stretched); }), {"sliding_attention", "linear"}));
+  // What transformers 4 and 5 read differently.
+  before["rope_scaling"] = {{"type", "linear"}, {"factor", 2.0}};
+  EXPECT_TRUE(says(error_of([&] { read(before); }), {"rope_scaling", "\"rope_type\""}));
+  io::Json olmo = hf_config(tiny_model("olmo3", true), {.max_positions = 128});
+  EXPECT_EQ(error_of([&] { read(olmo); }), "no error");
+  olmo.erase("rope_parameters");
+  EXPECT_TRUE(says(error_of([&] { read(olmo); }), {"rope_theta", "transformers 4", "transformers 5"}));
 
   io::Json qwen = hf_config(tiny_model("qwen2"), {.max_positions = 128});
   qwen.erase("layer_types");
