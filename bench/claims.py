@@ -16,6 +16,7 @@ import shlex
 import subprocess
 import sys
 
+import long_run
 import result_files
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -77,6 +78,11 @@ class Figures:
     def table(self, name):
         with open(os.path.join(self.results, name), newline="", encoding="utf-8") as file:
             return list(csv.DictReader(file))
+
+    def optional(self, name):
+        """Rows of a file of measurements that may not have been made."""
+        path = os.path.join(self.results, name + ".json")
+        return result_files.read(path)["rows"] if os.path.exists(path) else None
 
     def measured(self, file, **where):
         """The first row of a file that has these values."""
@@ -569,7 +575,6 @@ def guide_003(f):
     h200 = f.measured("h200_models", model="cs336-350m")
     room = loader_room(f, 1e3 * h200["ktokens_per_s"])
     forty = f.said["cs336 40"]["choice"]
-    ninety = f.said["90min"]["expected"]
     low, high = sustained(f)
     block = f.rung("cs336-350m", "recompute block")
     return [
@@ -627,14 +632,34 @@ def guide_003(f):
         Row("out of memory: 16 rows, accumulate 8, checkpointing",
             "`memory.fit` finds the fastest way to fit before the first step, and says it", "beaten",
             "`redline plan cs336-350m --card rtx-4090`"),
-        Row("validation loss 4.98 at step 1000 → 3.5",
-            f"1000 steps of 524,288 tokens take {bf16['expected']['step_ms'] / 60:.0f} minutes of an H100 by the "
-            "plan", "not seen: no H100 for as long, and the board's text and tokenizer are not here",
-            plan_of("cs336")),
-        Row("3.0781 beaten within 1.5 hours of an H100, 2.8–2.9",
-            f"plan: {ninety['steps']:,.0f} steps of 262,144 tokens in 1.5 hours, "
-            f"{ninety['steps'] * 262144 / 1e9:.2f} billion",
-            "not seen: no H100 for 1.5 hours, and losses on other text do not compare", plan_of("90min")),
+        *long_run_rows(f, bf16["expected"], f.said["90min"]["expected"]),
+    ]
+
+
+def long_run_rows(f, bf16, ninety):
+    """The board's losses: what the plan says and, where the long run was made, what it reached on other text."""
+    at_1000 = f"1000 steps of 524,288 tokens take {bf16['step_ms'] / 60:.0f} minutes of an H100 by the plan"
+    in_90 = (f"plan: {ninety['steps']:,.0f} steps of 262,144 tokens in 1.5 hours, "
+             f"{ninety['steps'] * 262144 / 1e9:.2f} billion")
+    made = [plan_of("cs336"), plan_of("90min")]
+    rows = f.optional(long_run.NAME)
+    if rows:
+        long = long_run.of_arm(rows, "redline")
+        there = next((row for row in long if row["step"] == 1000), None)
+        if there is None:
+            raise BadClaim(f"{long_run.NAME}.json has no held-out loss at step 1000 of the long run")
+        said = long_run.forecast(rows)
+        at_1000 += (f"; 1000 steps of 262,144 on an H200: {there['held_out']:.2f} on other text, "
+                    f"{there['bits_per_byte']:.3f} bits a byte")
+        in_90 += (f"; {long[-1]['seconds'] / 60:.0f} minutes of an H200 end at {long[-1]['bits_per_byte']:.3f} bits a "
+                  f"byte of other text, and the curve carried to 90 at {said['law']:.3f} ({said['low']:.3f} to "
+                  f"{said['high']:.3f})")
+        made = [f"{one}, `bench/long_run.py`" for one in made]
+    return [
+        Row("validation loss 4.98 at step 1000 → 3.5", at_1000,
+            "not seen: no H100 for as long, and the board's text and tokenizer are not here", made[0]),
+        Row("3.0781 beaten within 1.5 hours of an H100, 2.8–2.9", in_90,
+            "not seen: no H100 for 1.5 hours, and losses on other text do not compare", made[1]),
     ]
 
 

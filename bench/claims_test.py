@@ -1,11 +1,16 @@
 #!/usr/bin/env python3
 """Makes docs/claims.md again with the program that was built: it cannot drift. claims_test.py PROGRAM."""
+import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 import unittest
 
 import claims
+import long_run
+import long_run_test
+import result_files
 
 
 class ClaimsTest(unittest.TestCase):
@@ -30,6 +35,26 @@ class ClaimsTest(unittest.TestCase):
             self.assertNotEqual(claims.page(self.figures), self.made, key)
             where[key] = kept
         self.assertEqual(claims.page(self.figures), self.made)
+
+    def test_the_long_run_stands_in_the_rows_of_the_board_once_it_was_made(self):
+        kept = self.figures.results
+        with tempfile.TemporaryDirectory() as folder:
+            self.figures.results = folder
+            plans = self.figures.said["cs336"]["expected"], self.figures.said["90min"]["expected"]
+            try:
+                before = claims.long_run_rows(self.figures, *plans)
+                long_run_test.write_runs(pathlib.Path(folder))
+                made = long_run.gather(folder, "a card", "13.0", "2031-02-03")
+                result_files.write(f"{folder}/{long_run.NAME}.json", made)
+                after = claims.long_run_rows(self.figures, *plans)
+            finally:
+                self.figures.results = kept
+        self.assertNotIn("bits a byte", before[0].cells[1] + before[1].cells[1])
+        at_1000 = next(row for row in made["rows"] if row["arm"] == "redline" and row["step"] == 1000)
+        self.assertIn(f"{at_1000['held_out']:.2f} on other text", after[0].cells[1])
+        self.assertRegex(after[1].cells[1], r"16 minutes of an H200 end at [01]\.\d{3} bits a byte")
+        self.assertRegex(after[1].cells[1], r"carried to 90 at [01]\.\d{3} \([01]\.\d{3} to [01]\.\d{3}\)")
+        self.assertIn("`bench/long_run.py`", after[1].cells[3])
 
     def test_every_row_has_a_verdict_and_a_command(self):
         rows = [line for line in self.made.splitlines() if line.startswith("| ")]

@@ -13,6 +13,7 @@ import re
 import string
 import sys
 
+import long_run
 import result_files
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -234,6 +235,15 @@ TABLES = {
     "h200-vocabulary": ("h200_vocabulary", columns(
         ("precision, rows", "{precision}, {batch_size}"), ("50,257 before", "{before_ms:.1f}"),
         ("50,257", "{step_ms:.1f}"), ("50,304", "{even_ms:.1f}"), ("PyTorch, 50,257", "{peer_ms:.1f}"))),
+    "h200-long-run": ("h200_long_run", lambda rows: columns(
+        ("run", "{arm}"), ("minutes of steps", lambda row: f"{row['seconds'] / 60:.2f}"), ("steps", "{step:,}"),
+        ("million tokens", "{mtokens:.1f}"), ("held out", "{held_out:.4f}"),
+        ("bits a byte", "{bits_per_byte:.4f}"))(long_run.shown(rows))),
+    "h200-long-run-seconds": ("h200_long_run", long_run.equal_lines),
+    "h200-long-run-90-minutes": ("h200_long_run", long_run.forecast_lines),
+    "h200-long-run-text": ("h200_long_run_text", columns(
+        ("corpus", "{corpus}"), ("from", "{source}"), ("licence", "{licence}"), ("documents", "{documents:,}"),
+        ("MB", "{mbytes:.1f}"), ("million tokens", "{mtokens:.1f}"), ("held out", "{held_out_documents:,}"))),
     "h200-second-stream": ("h200_second_stream", columns(
         ("work", "{work}"), ("alone", "{ms:g} ms"), ("of a step", "{of_step_percent:g}%"))),
     "libonig": ("libonig", columns(

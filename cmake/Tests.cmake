@@ -94,7 +94,7 @@ endfunction()
 foreach(tool check_floors check_lines check_links)
   python_test(tools/${tool}_test tools/${tool}_test.py)
 endforeach()
-foreach(script make_tables fp8_parity time_to_loss)
+foreach(script make_tables fp8_parity time_to_loss long_run)
   python_test(bench/${script}_test bench/${script}_test.py)
 endforeach()
 # Installs this build, makes its packages without the libraries of cards, and runs what lies there.
