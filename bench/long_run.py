@@ -7,11 +7,13 @@ PyTorch on the same tokens into bench/results/h200_long_run.json, fits the curve
 
 RUNS is a folder with long.jsonl (metrics.jsonl of the run), short.jsonl and middle.jsonl (shorter runs with whole
 schedules of their own, where there are any), peer.jsonl (bench/torch_text.py), and train_manifest.json and
-val_manifest.json of the prepared text. Seconds are of steps alone, for both programs.
+val_manifest.json of the prepared text. Seconds are of steps alone, for both programs. Where other programs had the card
+for a part of a run (its median step is longer than its tenth percentile by a thirtieth), each step counts as long as
+that percentile, and the file says so.
 
 The law is that of curves under a falling rate: L = floor + A S1^-a - C S2. S1 is the sum of the rates so far; S2 sums
 how far the rate has fallen, each fall felt over some hundred to a thousand steps. Given a and that memory it is linear,
-so that both are searched and the rest is least squares. Errors: blocks of neighbouring residuals are drawn again 200
+so that both are searched and the rest is least squares. Errors: blocks of neighbouring residuals are drawn again 100
 times. A second estimate needs no law: the straight line over ln(seconds) through the ends of two whole schedules, which
 knows no floor and errs to the low side. The fit is also made with the first part of the run alone, to see what it
 misses at the end.
@@ -31,7 +33,8 @@ SECONDS = 90 * 60
 MEMORIES = (0.99, 0.995, 0.998, 0.999)
 POWERS = [0.05 * 1.06**i for i in range(56)]  # 0.05 to 1.2
 FROM = 150  # evaluations before this step stand in the warm-up or just behind it: no law
-BLOCK, DRAWS = 3, 200
+BLOCK, DRAWS = 3, 100
+SHARED = 1 + 1 / 30
 
 
 class BadRun(Exception):
@@ -140,15 +143,18 @@ def carried(evaluations, schedule, target, draws=DRAWS):
     count = len(points)
     spread = math.sqrt(count / max(1, count - 4))  # four numbers were fitted
     near = [power for power in POWERS if law.power / 2 <= power <= law.power * 2]
+    steps = [step for step, _ in evaluations if step >= FROM]
+    felt = {memory: [behind[step - 1] for step in steps]
+            for memory in MEMORIES for behind in [sums(schedule, memory)]}
     for _ in range(draws):
         redrawn = []
         while len(redrawn) < count:
             first = draw.randrange(count - BLOCK + 1)
             redrawn += residuals[first:first + BLOCK]
         losses = [law.at(*point) + spread * error for point, error in zip(points, redrawn)]
-        again = fitted(points, losses, law.memory, near)
+        again = [one for memory, behind in felt.items() if (one := fitted(behind, losses, memory, near))]
         if again:
-            ends.append(again[0].end_of(target))
+            ends.append(min(again, key=lambda one: one[1])[0].end_of(target))
     ends.sort()
     return law, law.end_of(target), ends[int(0.025 * len(ends))], ends[int(0.975 * len(ends))]
 
@@ -197,13 +203,18 @@ def of_redline(path, arm):
     for step, rate in enumerate(rates(steps, warm_up), 1):
         if abs(by_step[step]["lr"] - rate) > 0.01 * LR:
             raise BadRun(f"{path}: step {step} has the rate {by_step[step]['lr']:g}, the schedule {rate:g}")
+    times = sorted(line["step_ms"] for line in lines)
+    alone = times[len(times) // 10]
+    shared = times[len(times) // 2] > SHARED * alone  # others had the card for a part of it
     out, seconds = [], 0.0
     for step in range(1, steps + 1):
         line = by_step[step]
-        seconds += line["step_ms"] / 1e3
+        seconds += (alone if shared else line["step_ms"]) / 1e3
         if "eval_loss" in line:
             out.append({"arm": arm, "step": step, "of_steps": steps, "warm_up": warm_up, "seconds": round(seconds, 1),
                         "mtokens": round(line["tokens"] * step / 1e6, 1), "held_out": round(line["eval_loss"], 5)})
+            if shared:
+                out[-1].update(alone_ms=round(alone, 1), shared_seconds=round(sum(times) / 1e3, 1))
     if not out or out[-1]["step"] != steps:
         raise BadRun(f"{path}: no held-out loss behind its last step, {steps}")
     return out
@@ -217,6 +228,12 @@ def of_torch(path):
     return [{"arm": "PyTorch, AdamW", "step": line["step"], "of_steps": end["step"], "warm_up": None,
              "seconds": round(line["seconds"], 1), "mtokens": round(line["step"] * end["tokens_per_step"] / 1e6, 1),
              "held_out": line["held_out"]} for line in lines], end["torch"]
+
+
+def shared_words(rows):
+    said = {row["arm"]: row for row in rows if "alone_ms" in row}
+    return "".join(f" Other programs had the card for a part of \"{arm}\": its steps took {row['shared_seconds']:,.0f} s, "
+                   f"and count as {row['alone_ms']:.0f} ms each, the tenth percentile." for arm, row in said.items())
 
 
 def gather(folder, machine, cuda, date):
@@ -237,7 +254,7 @@ def gather(folder, machine, cuda, date):
     return {"date": date, "machine": machine, "versions": versions, "command": "bench/long_run.py",
             "about": f"{million:.0f}M tokens of text by {text[0]['documents']:,} documents, of which the long run saw "
                      f"{rows[0]['of_steps'] * 0.262144 / million:.2f} epochs; held out "
-                     f"{text[1]['documents']:,} documents. Seconds are of steps alone.",
+                     f"{text[1]['documents']:,} documents. Seconds are of steps alone.{shared_words(rows)}",
             "bits_per_nat": bits, "train_tokens": text[0]["tokens"], "rows": rows}
 
 

@@ -92,6 +92,15 @@ class Files(unittest.TestCase):
         self.assertEqual(long_run.at_seconds(of_short, 125), of_short[-1]["bits_per_byte"])
         self.assertIsNone(long_run.at_seconds(of_short, 200))
 
+    def test_a_card_that_others_used_too_is_told(self):
+        lines = (self.folder / "long.jsonl").read_text().splitlines()
+        slow = [line.replace('"step_ms": 900.0', '"step_ms": 1500.0') for line in lines[200:]]
+        (self.folder / "long.jsonl").write_text("\n".join(lines[:200] + slow) + "\n")
+        result = long_run.gather(self.folder, "a card", "13.0", "2031-02-03")
+        self.assertEqual([row for row in result["rows"] if row["arm"] == "redline"][-1]["seconds"], 954.0)
+        self.assertIn('a part of "redline": its steps took 1,471 s, and count as 900 ms', result["about"])
+        self.assertNotIn('a part of "redline, two', result["about"])
+
     def test_another_recipe_is_refused(self):
         lines = (self.folder / "long.jsonl").read_text().replace('"lr": 0.002,', '"lr": 0.001,')
         (self.folder / "long.jsonl").write_text(lines)
