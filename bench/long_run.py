@@ -232,8 +232,9 @@ def of_torch(path):
 
 def shared_words(rows):
     said = {row["arm"]: row for row in rows if "alone_ms" in row}
-    return "".join(f" Other programs had the card for a part of \"{arm}\": its steps took {row['shared_seconds']:,.0f} s, "
-                   f"and count as {row['alone_ms']:.0f} ms each, the tenth percentile." for arm, row in said.items())
+    return "".join(f" Other programs had the card for a part of \"{arm}\": its steps took "
+                   f"{row['shared_seconds']:,.0f} s, and count as {row['alone_ms']:.0f} ms each, the tenth percentile."
+                   for arm, row in said.items())
 
 
 def gather(folder, machine, cuda, date):
