@@ -30,6 +30,7 @@
 
 #include "base/tensor.h"
 #include "ops/add_norm.h"
+#include "ops/fp8.h"
 #include "ops/how.h"
 
 namespace redline::ops {
@@ -151,16 +152,18 @@ struct SortByExpert {
 template <class T>
 struct GatherRows {
   static constexpr std::string_view kName = "gather_rows";
-  T x;       // [n, d]
-  T rows;    // [m] i32
-  T places;  // [n, k] i32
-  T y;       // [m, d]  =
+  static constexpr bool kCastsOnCard = true;
+  T x;                 // [n, d]
+  T rows;              // [m] i32
+  T places;            // [n, k] i32
+  T y;                 // [m, d]  =  or absent with fp8
+  Fp8Copies<T> fp8{};  // of y
 
   template <class F>
   auto map(F f) const {
     using U = decltype(f("", x, Access::read));
     return GatherRows<U>{f("x", x, Access::read), f("rows", rows, Access::read), f("places", places, Access::read),
-                         f("y", y, Access::write)};
+                         f("y", y, Access::write), fp8.map(f)};
   }
 };
 
@@ -186,21 +189,23 @@ struct Combine {
 template <class T>
 struct CombineGrad {
   static constexpr std::string_view kName = "combine_grad";
-  T dout;      // [n, d]
-  T y;         // [m, d]
-  T weights;   // [n, k] f32
-  T rows;      // [m] i32
-  T places;    // [n, k] i32
-  T dy;        // [m, d]      =
-  T dweights;  // [n, k] f32  =
+  static constexpr bool kCastsOnCard = true;
+  T dout;              // [n, d]
+  T y;                 // [m, d]
+  T weights;           // [n, k] f32
+  T rows;              // [m] i32
+  T places;            // [n, k] i32
+  T dy;                // [m, d]      =  or absent with fp8
+  T dweights;          // [n, k] f32  =
+  Fp8Copies<T> fp8{};  // of dy
 
   template <class F>
   auto map(F f) const {
     using U = decltype(f("", y, Access::read));
-    return CombineGrad<U>{f("dout", dout, Access::read),         f("y", y, Access::read),
-                          f("weights", weights, Access::read),   f("rows", rows, Access::read),
-                          f("places", places, Access::read),     f("dy", dy, Access::write),
-                          f("dweights", dweights, Access::write)};
+    return CombineGrad<U>{f("dout", dout, Access::read),          f("y", y, Access::read),
+                          f("weights", weights, Access::read),    f("rows", rows, Access::read),
+                          f("places", places, Access::read),      f("dy", dy, Access::write),
+                          f("dweights", dweights, Access::write), fp8.map(f)};
   }
 };
 

@@ -51,7 +51,8 @@ struct Fp8Copies {
   }
 };
 
-// Casts the result of another op. Of a tensor in fp8 it can only make the columns: it transposes the codes.
+// Casts the result of another op. Of a tensor in fp8 it can only make the columns: it transposes the codes. Of several
+// matrices, [groups, n, d], each is turned over for itself.
 template <class T>
 struct Quantize {
   static constexpr std::string_view kName = "quantize";
@@ -66,14 +67,15 @@ struct Quantize {
   }
 };
 
-// Weights, with a scale of their own largest magnitude: scale = 2^floor(log2(largest of the format / max|w|)).
+// Weights, with a scale of their own largest magnitude: scale = 2^floor(log2(largest of the format / max|w|)). Several
+// matrices, [groups, m, k], have a scale each.
 template <class T>
 struct QuantizeWeight {
   static constexpr std::string_view kName = "quantize_weight";
   T weight;   // [m, k]
   T rows;     // [m, k]  =  or absent
   T columns;  // [k, m]  =  or absent
-  T scale;    // Fp8Scale
+  T scale;    // Fp8Scale, or [groups] of them
 
   template <class F>
   auto map(F f) const {

@@ -81,4 +81,62 @@ struct GroupedLinearWeightGrad {
   double flops() const { return 2.0 * static_cast<double>(x.elements()) * static_cast<double>(dy.columns()); }
 };
 
+// The same of operands in eight bits (ops/fp8.h), which lie by rows of what is summed over. What has rows of groups has
+// one scale, weights have one for each group's matrix: groups without rows keep theirs.
+//   y, and dx with each matrix turned over:  c[i] (+)= a[i] * b[g]^T / (scale of a * scale of b[g])
+template <class T>
+struct GroupedFp8Product {
+  static constexpr std::string_view kName = "grouped_fp8_product";
+  T a;         // [n, k]  e4m3, or e5m2 of gradients
+  T b;         // [groups, m, k]  e4m3
+  T offsets;   // [groups + 1] i32
+  T a_scale;   // Fp8Scale
+  T b_scales;  // [groups] Fp8Scale
+  T c;         // [n, m]  = or +=
+  bool accumulate{};
+  ProductHow how{};
+
+  template <class F>
+  auto map(F f) const {
+    using U = decltype(f("", a, Access::read));
+    return GroupedFp8Product<U>{f("a", a, Access::read),
+                                f("b", b, Access::read),
+                                f("offsets", offsets, Access::read),
+                                f("a_scale", a_scale, Access::read),
+                                f("b_scales", b_scales, Access::read),
+                                f("c", c, written_or_added(accumulate)),
+                                accumulate,
+                                how};
+  }
+  double flops() const { return 2.0 * static_cast<double>(a.elements()) * static_cast<double>(c.columns()); }
+};
+
+//   dweight[g] (+)= dy^T x over the rows of g, both turned over, / (scale of dy * scale of x)
+template <class T>
+struct GroupedFp8WeightGrad {
+  static constexpr std::string_view kName = "grouped_fp8_weight_grad";
+  T dy;        // [m, n]  e5m2
+  T x;         // [k, n]  e4m3
+  T offsets;   // [groups + 1] i32
+  T dy_scale;  // Fp8Scale
+  T x_scale;   // Fp8Scale
+  T dweight;   // [groups, m, k]  = or +=
+  bool accumulate{};
+  ProductHow how{};
+
+  template <class F>
+  auto map(F f) const {
+    using U = decltype(f("", dy, Access::read));
+    return GroupedFp8WeightGrad<U>{f("dy", dy, Access::read),
+                                   f("x", x, Access::read),
+                                   f("offsets", offsets, Access::read),
+                                   f("dy_scale", dy_scale, Access::read),
+                                   f("x_scale", x_scale, Access::read),
+                                   f("dweight", dweight, written_or_added(accumulate)),
+                                   accumulate,
+                                   how};
+  }
+  double flops() const { return 2.0 * static_cast<double>(dy.elements()) * static_cast<double>(x.rows()); }
+};
+
 }  // namespace redline::ops

@@ -20,15 +20,15 @@ template <class Op>
 constexpr bool kNeverForward =
     kOneOf<Op, ops::EmbedGrad<ValueId>, ops::Copy<ValueId>, ops::Add<ValueId>, ops::AddNormGrad<ValueId>,
            ops::LinearInputGrad<ValueId>, ops::LinearWeightGrad<ValueId>, ops::BiasGrad<ValueId>,
-           ops::GroupedLinearInputGrad<ValueId>, ops::GroupedLinearWeightGrad<ValueId>, ops::RouteGrad<ValueId>,
-           ops::CombineGrad<ValueId>, ops::RopeQkNormGrad<ValueId>, ops::AttentionGrad<ValueId>,
-           ops::SwiGluGrad<ValueId>, ops::SortTokens<ValueId>, ops::CacheStore<ValueId>, ops::AttentionCached<ValueId>,
-           ops::Quantize<ValueId>, ops::QuantizeWeight<ValueId>, ops::BoundScale<ValueId>, ops::MoveScales<ValueId>,
-           ops::Largest<ValueId>, ops::SetScales<ValueId>, ops::Fp8Product<ValueId>, optim::SumSquares<ValueId>,
-           optim::GradNorm<ValueId>, optim::AdamW<ValueId>, optim::Refresh<ValueId>, optim::Average<ValueId>,
-           optim::Exchange<ValueId>, optim::TensorSums<ValueId>, ops::Orthogonalize<ValueId>,
-           optim::MuonMomentum<ValueId>, optim::Muon<ValueId>, ops::Custom<ValueId>, dist::AllReduce<ValueId>,
-           dist::ReduceShards<ValueId>, dist::GatherShards<ValueId>>;
+           ops::GroupedLinearInputGrad<ValueId>, ops::GroupedLinearWeightGrad<ValueId>, ops::GroupedFp8Product<ValueId>,
+           ops::GroupedFp8WeightGrad<ValueId>, ops::RouteGrad<ValueId>, ops::CombineGrad<ValueId>,
+           ops::RopeQkNormGrad<ValueId>, ops::AttentionGrad<ValueId>, ops::SwiGluGrad<ValueId>,
+           ops::SortTokens<ValueId>, ops::CacheStore<ValueId>, ops::AttentionCached<ValueId>, ops::Quantize<ValueId>,
+           ops::QuantizeWeight<ValueId>, ops::BoundScale<ValueId>, ops::MoveScales<ValueId>, ops::Largest<ValueId>,
+           ops::SetScales<ValueId>, ops::Fp8Product<ValueId>, optim::SumSquares<ValueId>, optim::GradNorm<ValueId>,
+           optim::AdamW<ValueId>, optim::Refresh<ValueId>, optim::Average<ValueId>, optim::Exchange<ValueId>,
+           optim::TensorSums<ValueId>, ops::Orthogonalize<ValueId>, optim::MuonMomentum<ValueId>, optim::Muon<ValueId>,
+           ops::Custom<ValueId>, dist::AllReduce<ValueId>, dist::ReduceShards<ValueId>, dist::GatherShards<ValueId>>;
 
 class Backward {
  public:

@@ -153,12 +153,17 @@ constexpr bool kOfExperts =
     kAmong<Op, ops::GroupedLinear<ValueId>, ops::GroupedLinearInputGrad<ValueId>, ops::GroupedLinearWeightGrad<ValueId>,
            ops::Route<ValueId>, ops::RouteGrad<ValueId>, ops::SortByExpert<ValueId>, ops::GatherRows<ValueId>,
            ops::Combine<ValueId>, ops::CombineGrad<ValueId>, ops::RouterLoad<ValueId>, ops::BalanceLoss<ValueId>>;
+template <class Op>
+constexpr bool kExpertsInFp8 = kAmong<Op, ops::GroupedFp8Product<ValueId>, ops::GroupedFp8WeightGrad<ValueId>>;
 
 void Writer::require_kernel(const Op& op, std::string_view name) const {
   const std::string_view lacks = std::visit(
       [](const auto& o) -> std::string_view {
         if constexpr (!kExpertsOnCards && kOfExperts<std::remove_cvref_t<decltype(o)>>) {
           if (!std::getenv(kTryExperts)) return "a layer with experts";
+        }
+        if constexpr (kExpertsInFp8<std::remove_cvref_t<decltype(o)>>) {
+          if (!std::getenv(kTryExperts)) return "a product of experts in eight bits";
         }
         if constexpr (requires { o.card_lacks(); }) return o.card_lacks();
         return {};

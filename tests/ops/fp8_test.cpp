@@ -338,6 +338,63 @@ TEST(Fp8Product, IsNearThatOfWhatWasNotCast) {
   expect_near("dweight", dweight8, dweight, 0.06);
 }
 
+// Products of groups in eight bits are those of what the codes stand for; a group without rows gives zeros, or leaves
+// what it is added to. Each expert's matrix has its own scale.
+TEST(GroupedFp8Product, IsThatOfItsNumbers) {
+  constexpr std::int64_t kN = 48, kK = 32, kM = 16, kGroups = 4;
+  Memory memory;
+  ThreadPool& pool = *all_pools()[1];
+  const Tensor at = memory.integers({0, 13, 13, 40, 45});
+  const Tensor weight = memory.uniform({kGroups, kM, kK});
+  for (std::int64_t i = 0; i < weight.elements(); ++i)
+    weight.f32()[i] *= std::exp2(static_cast<float>(3 * (i / (kM * kK))));
+  const Tensor w8 = memory.array(DType::e4m3, weight.shape), w8_turned = memory.array(DType::e4m3, {kGroups, kK, kM});
+  const Tensor w_scales = memory.zeros({kGroups * kScaleFloats});
+  cpu::run(QuantizeWeight<Tensor>{weight, w8, w8_turned, w_scales}, pool);
+  const auto* const of_weight = w_scales.as<Fp8Scale>();
+  for (std::int64_t g = 0; g + 1 < kGroups; ++g) EXPECT_GT(of_weight[g].scale, of_weight[g + 1].scale) << g;
+  const Tensor again = memory.array(DType::e4m3, w8_turned.shape);
+  cpu::run(Quantize<Tensor>{w8, {.columns = again}}, pool);
+  EXPECT_EQ(values_of(again), values_of(w8_turned));
+
+  const auto cast = [&](DType dtype, std::int64_t columns, float scale) {
+    const Tensor values = memory.uniform({kN, columns});
+    const Fp8Copies<Tensor> to{
+        memory.array(dtype, {kN, columns}), memory.array(dtype, {columns, kN}), scale_entry(memory, scale), {}};
+    cpu::run(Quantize<Tensor>{values, to}, pool);
+    return to;
+  };
+  // What codes stand for, their scales taken out.
+  const auto numbers = [&](const Tensor& codes, const Fp8Scale* scales, std::int64_t matrices) {
+    const Tensor t = memory.zeros(codes.shape);
+    const Values v = values_of(codes);
+    for (std::size_t i = 0; i < v.size(); ++i)
+      t.f32()[i] = static_cast<float>(v[i]) * scales[static_cast<std::int64_t>(i) * matrices / t.elements()].inverse;
+    return t;
+  };
+  const Fp8Copies<Tensor> x = cast(DType::e4m3, kK, 0x1p4f), dy = cast(DType::e5m2, kM, 0x1p-2f);
+  const Tensor plain_x = numbers(x.rows, x.scale.as<Fp8Scale>(), 1),
+               plain_dy = numbers(dy.rows, dy.scale.as<Fp8Scale>(), 1);
+  const Tensor plain_w = numbers(w8, of_weight, kGroups);
+  for (const bool accumulate : {false, true}) {
+    const Tensor y = memory.uniform({kN, kM}), dx = memory.uniform({kN, kK}), dw = memory.uniform({kGroups, kM, kK});
+    const Tensor want_y = memory.zeros(y.shape), want_dx = memory.zeros(dx.shape), want_dw = memory.zeros(dw.shape);
+    for (const auto& [to, from] : {std::pair{want_y, y}, {want_dx, dx}, {want_dw, dw}})
+      std::memcpy(to.data, from.data, static_cast<std::size_t>(from.bytes()));
+    if (!accumulate) {
+      cpu::run(GroupedFp8Product<Tensor>{x.rows, w8, at, x.scale, w_scales, y}, pool);
+      cpu::run(GroupedLinear<Tensor>{plain_x, plain_w, at, want_y}, pool);
+      expect_close("y", y, values_of(want_y), 1e-5);
+    }
+    cpu::run(GroupedFp8Product<Tensor>{dy.rows, w8_turned, at, dy.scale, w_scales, dx, accumulate}, pool);
+    cpu::run(GroupedLinearInputGrad<Tensor>{plain_dy, plain_w, at, want_dx, accumulate}, pool);
+    expect_close("dx", dx, values_of(want_dx), 1e-5);
+    cpu::run(GroupedFp8WeightGrad<Tensor>{dy.columns, x.columns, at, dy.scale, x.scale, dw, accumulate}, pool);
+    cpu::run(GroupedLinearWeightGrad<Tensor>{plain_x, plain_dy, at, want_dw, accumulate}, pool);
+    expect_close("dweight", dw, values_of(want_dw), 1e-5);
+  }
+}
+
 TEST(CountFp8, KnowsEveryCode) {
   for (const DType dtype : {DType::e4m3, DType::e5m2}) {
     Memory memory;

@@ -29,10 +29,10 @@ inline std::uint16_t to_bf16(float x) {
 // Operands that are fp32 whatever the activations are, and scratch that only its op reads.
 inline bool always_float(const std::string& name) {
   static const std::set<std::string> kNames = {
-      "rstd",       "table",   "losses",   "partial",   "dweight",       "dq_norm",   "dk_norm",  "pieces",
-      "parameters", "moment1", "moment2",  "gradients", "loss_sum",      "fp8 scale", "fp8 amax", "a_scale",
-      "b_scale",    "scales",  "amax",     "momentum",  "row_moments",   "dbias",     "probs",    "lse",
-      "weights",    "balance", "dweights", "gradient",  "router dlogits"};
+      "rstd",       "table",   "losses",   "partial",   "dweight",        "dq_norm",   "dk_norm",  "pieces",
+      "parameters", "moment1", "moment2",  "gradients", "loss_sum",       "fp8 scale", "fp8 amax", "a_scale",
+      "b_scale",    "scales",  "amax",     "momentum",  "row_moments",    "dbias",     "probs",    "lse",
+      "weights",    "balance", "dweights", "gradient",  "router dlogits", "b_scales",  "dy_scale", "x_scale"};
   return kNames.contains(name);
 }
 inline bool is_scratch(const std::string& name) {

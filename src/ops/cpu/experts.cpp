@@ -126,6 +126,7 @@ void run(const SortByExpert<Tensor>& op, ThreadPool&) {
 }
 
 void run(const GatherRows<Tensor>& op, ThreadPool& pool) {
+  REDLINE_CHECK(!op.fp8.present(), "{} does not cast here", op.kName);
   const std::int64_t m = op.y.rows(), d = op.y.columns(), k = op.places.columns();
   for_rows(pool, m, d, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t s = begin; s < end; ++s) {
@@ -158,6 +159,7 @@ void run(const Combine<Tensor>& op, ThreadPool& pool) {
 }
 
 void run(const CombineGrad<Tensor>& op, ThreadPool& pool) {
+  REDLINE_CHECK(!op.fp8.present(), "{} does not cast here", op.kName);
   const std::int64_t m = op.dy.rows(), d = op.dy.columns(), k = op.places.columns();
   for (std::int64_t i = 0; i < op.places.elements(); ++i)
     if (op.places.i32()[i] == kNowhere) op.dweights.f32()[i] = 0;

@@ -64,6 +64,14 @@ void write_copies(const Tensor& rows, const Tensor& columns, std::int64_t n, std
   });
 }
 
+// One of several matrices, or the one that there is; an absent tensor stays absent.
+std::int64_t many_matrices(const Tensor& t) { return t.shape.rank() == 3 ? t.shape[0] : 1; }
+Tensor one_matrix(const Tensor& t, std::int64_t index) {
+  if (!t.present() || t.shape.rank() != 3) return t;
+  const std::int64_t bytes = t.bytes() / t.shape[0];
+  return {t.as<std::byte>() + index * bytes, t.dtype, {t.shape[1], t.shape[2]}};
+}
+
 void set_scale(Fp8Scale& s, float amax, float target) {
   const float scale = scale_for(amax, target);
   s = {.inverse = 1.0f / scale, .scale = scale, .next = 0, .amax = amax, .history = {}};
@@ -91,20 +99,29 @@ std::vector<float> numbers_of(const Tensor& t, ThreadPool& pool) {
 }
 
 void run(const Quantize<Tensor>& op, ThreadPool& pool) {
+  REDLINE_CHECK(is_fp8(op.x.dtype) ? !op.to.rows.present() : op.x.shape.rank() == 2, "no cast of {} {}",
+                name_of(op.x.dtype), op.x.shape.str());
   if (is_fp8(op.x.dtype)) {
-    REDLINE_CHECK(!op.to.rows.present(), "{} is in fp8 already", op.x.shape.str());
-    const std::int64_t d = op.x.columns();
-    return write_copies({}, op.to.columns, op.x.rows(), d, pool,
-                        [&](std::int64_t i, std::int64_t j) { return op.x.as<std::uint8_t>()[i * d + j]; });
+    for (std::int64_t i = 0; i < many_matrices(op.x); ++i) {
+      const Tensor x = one_matrix(op.x, i);
+      const std::int64_t d = x.columns();
+      write_copies({}, one_matrix(op.to.columns, i), x.rows(), d, pool,
+                   [&](std::int64_t row, std::int64_t column) { return x.as<std::uint8_t>()[row * d + column]; });
+    }
+    return;
   }
   cast(op.x, op.to.rows, op.to.columns, op.to.scale.as<Fp8Scale>()->scale, pool);
   if (op.to.amax.present()) record(op.to.amax, op.x.f32(), op.x.elements(), pool);
 }
 
 void run(const QuantizeWeight<Tensor>& op, ThreadPool& pool) {
-  const float most = largest_bf16(op.weight.f32(), op.weight.elements(), pool);
-  set_scale(*op.scale.as<Fp8Scale>(), most, fp8_format(op.rows.present() ? op.rows.dtype : op.columns.dtype).largest);
-  cast(op.weight, op.rows, op.columns, op.scale.as<Fp8Scale>()->scale, pool);
+  const float target = fp8_format(op.rows.present() ? op.rows.dtype : op.columns.dtype).largest;
+  for (std::int64_t i = 0; i < many_matrices(op.weight); ++i) {
+    const Tensor weight = one_matrix(op.weight, i);
+    Fp8Scale& scale = op.scale.as<Fp8Scale>()[i];
+    set_scale(scale, largest_bf16(weight.f32(), weight.elements(), pool), target);
+    cast(weight, one_matrix(op.rows, i), one_matrix(op.columns, i), scale.scale, pool);
+  }
 }
 
 void run(const BoundScale<Tensor>& op, ThreadPool& pool) {

@@ -1,4 +1,5 @@
-// Grouped linears: one product for each group, over the rows that its offsets name.
+// Grouped linears: one product for each group, over the rows that its offsets name. Operands in eight bits are taken
+// back to fp32, which is exact.
 #include <algorithm>
 
 #include "base/error.h"
@@ -63,6 +64,35 @@ void run(const GroupedLinearWeightGrad<Tensor>& op, ThreadPool& pool) {
     float* const dweight = op.dweight.f32() + g * m * k;
     if (n > 0)
       gemm(product(turned(rows_of(op.dy, first, n)), rows_of(op.x, first, n), dweight, k, 1, beta), pool);
+    else if (!op.accumulate)
+      std::fill(dweight, dweight + m * k, 0.0f);
+  });
+}
+
+void run(const GroupedFp8Product<Tensor>& op, ThreadPool& pool) {
+  const std::int64_t k = op.a.columns(), m = op.c.columns();
+  const std::vector<float> a = numbers_of(op.a, pool), b = numbers_of(op.b, pool);
+  const float beta = op.accumulate ? 1.0f : 0.0f;
+  const std::int64_t end = each_group(op.offsets, op.a.rows(), [&](std::int64_t g, std::int64_t first, std::int64_t n) {
+    if (n == 0) return;
+    const float scale = op.a_scale.as<Fp8Scale>()->inverse * op.b_scales.as<Fp8Scale>()[g].inverse;
+    gemm(product({a.data() + first * k, n, k, k}, turned({b.data() + g * m * k, m, k, k}), op.c.f32() + first * m, m,
+                 scale, beta),
+         pool);
+  });
+  if (!op.accumulate) clear_rows(op.c, end);
+}
+
+void run(const GroupedFp8WeightGrad<Tensor>& op, ThreadPool& pool) {
+  const std::int64_t rows = op.x.columns(), k = op.x.rows(), m = op.dy.rows();
+  const std::vector<float> dy = numbers_of(op.dy, pool), x = numbers_of(op.x, pool);
+  const float scale = op.dy_scale.as<Fp8Scale>()->inverse * op.x_scale.as<Fp8Scale>()->inverse;
+  each_group(op.offsets, rows, [&](std::int64_t g, std::int64_t first, std::int64_t n) {
+    float* const dweight = op.dweight.f32() + g * m * k;
+    if (n > 0)
+      gemm(product({dy.data() + first, m, n, rows}, turned({x.data() + first, k, n, rows}), dweight, k, scale,
+                   op.accumulate ? 1.0f : 0.0f),
+           pool);
     else if (!op.accumulate)
       std::fill(dweight, dweight + m * k, 0.0f);
   });

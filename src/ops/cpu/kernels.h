@@ -35,6 +35,8 @@ void run(const BiasGrad<Tensor>& op, ThreadPool& pool);
 void run(const GroupedLinear<Tensor>& op, ThreadPool& pool);
 void run(const GroupedLinearInputGrad<Tensor>& op, ThreadPool& pool);
 void run(const GroupedLinearWeightGrad<Tensor>& op, ThreadPool& pool);
+void run(const GroupedFp8Product<Tensor>& op, ThreadPool& pool);
+void run(const GroupedFp8WeightGrad<Tensor>& op, ThreadPool& pool);
 void run(const Route<Tensor>& op, ThreadPool& pool);
 void run(const RouteGrad<Tensor>& op, ThreadPool& pool);
 void run(const SortByExpert<Tensor>& op, ThreadPool& pool);

@@ -7,6 +7,7 @@
 //   is that of tokens.
 #include "device/cuda/vectors.cuh"
 #include "ops/cuda/experts.h"
+#include "ops/cuda/fp8_casts.cuh"
 #include "ops/cuda/gemm.h"
 
 namespace redline::ops::cuda {
@@ -356,6 +357,74 @@ __global__ void __launch_bounds__(kWarp* kTokensAtOnce)
   }
 }
 
+// The largest magnitude of a block's warps goes to the record. All threads of the block take part.
+__device__ void record_largest(const LargestBits& largest, float* amax) {
+  __shared__ std::uint32_t of_warps[kMaxWarps];
+  const int thread = static_cast<int>(threadIdx.y * kWarp + threadIdx.x);
+  if (amax) largest.put(of_warps, thread);
+  __syncthreads();
+  if (amax && thread == 0) LargestBits::record(of_warps, kTokensAtOnce, amax);
+}
+
+// gather_rows in eight bits, and as it is where y is there: a row is cast once for all its places.
+__global__ void __launch_bounds__(kWarp* kTokensAtOnce)
+    gather_cast_rows(const bf16* x, const std::int32_t* places, std::int64_t n, int k, int d, bf16* y,
+                     const CastTo to) {
+  const std::int64_t row = own_row();
+  const float scale = to.scale->scale;
+  LargestBits largest;
+  if (row < n && places[row * k] != kNowhere) {  // a token has all its choices or none
+    x += row * d, places += row * k;
+#pragma unroll 4
+    for (int c = lane() * 8; c < d; c += kWarp * 8) {
+      const auto v = load_once<8>(x + c);
+      largest.add(v);
+      const uint2 bytes = cast_8<false>(v, scale);
+      for (int j = 0; j < k; ++j) {
+        const std::int64_t at = static_cast<std::int64_t>(places[j]) * d + c;
+        *reinterpret_cast<uint2*>(to.rows + at) = bytes;
+        if (y) store<8>(y + at, v);
+      }
+    }
+  }
+  record_largest(largest, to.amax);
+}
+
+// combine_grad, whose dy is in eight bits, and as it is where it is there.
+__global__ void __launch_bounds__(kWarp* kTokensAtOnce)
+    combine_grad_cast(const bf16* dout, const bf16* y, const float* weights, const std::int32_t* places, std::int64_t n,
+                      int k, int d, bf16* dy, float* dweights, const CastTo to) {
+  const std::int64_t row = own_row();
+  const float scale = to.scale->scale;
+  LargestBits largest;
+  for (int j = 0; row < n && j < k; ++j) {
+    const std::int32_t place = places[row * k + j];
+    float dot = 0;
+    if (place != kNowhere) {
+      const float weight = weights[row * k + j];
+      const std::int64_t at = static_cast<std::int64_t>(place) * d;
+#pragma unroll 4
+      for (int c = lane() * 8; c < d; c += kWarp * 8) {
+        const auto slope = load<8>(dout + row * d + c);
+        const auto v = load_once<8>(y + at + c);
+        float scaled[8];
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+          dot = fmaf(slope[i], v[i], dot);
+          scaled[i] = weight * slope[i];
+        }
+        const auto rounded = Vector<bf16, 8>::from(scaled);
+        largest.add(rounded);
+        *reinterpret_cast<uint2*>(to.rows + at + c) = cast_8<true>(rounded, scale);
+        if (dy) store<8>(dy + at + c, rounded);
+      }
+      dot = warp_sum(dot);
+    }
+    if (lane() == 0) dweights[row * k + j] = dot;
+  }
+  record_largest(largest, to.amax);
+}
+
 // A block has a group of rows, a warp every kTokensAtOnce-th of them; the sums over rows of probabilities lie in shared
 // memory, [kTokensAtOnce, E + 2], a warp's each.
 __global__ void __launch_bounds__(kWarp* kTokensAtOnce)
@@ -454,6 +523,20 @@ void clear_nobodys(const Tensor& rows, const Tensor& y, const Launch& launch) {
   REDLINE_LAUNCHED();
 }
 
+// Copies in eight bits that a kernel of rows has to write: of nobody's rows it writes zeros here.
+CastTo rows_to_cast(const Fp8Copies<Tensor>& to, DType format, const Tensor& rows, const Tensor& full,
+                    const Launch& launch) {
+  const std::int64_t m = to.rows.rows(), d = to.rows.columns();
+  check_copies(to, m, d);
+  REDLINE_CHECK(to.rows.dtype == format, "rows of experts in {}", name_of(to.rows.dtype));
+  clear_nobodys(rows, {to.rows.data, DType::bf16, {m, d / 2}}, launch);  // two zeros at a time
+  if (full.present()) clear_nobodys(rows, full, launch);
+  return cast_to(to);
+}
+void turn_rows_over(const Fp8Copies<Tensor>& to, const Launch& launch) {
+  if (to.columns.present()) turn_over(to.rows, to.rows.columns(), to.columns, launch.stream);
+}
+
 }  // namespace
 
 void run(const Route<Tensor>& op, const Launch& launch) {
@@ -507,6 +590,14 @@ void run(const SortByExpert<Tensor>& op, const Launch& launch) {
 
 void run(const GatherRows<Tensor>& op, const Launch& launch) {
   const std::int64_t n = op.x.rows(), d = op.x.columns(), k = op.places.columns();
+  if (op.fp8.present()) {
+    REDLINE_CHECK(in_vectors(d, {op.x, op.y}), "rows of experts that are not aligned");
+    const CastTo to = rows_to_cast(op.fp8, DType::e4m3, op.rows, op.y, launch);
+    gather_cast_rows<<<blocks_for(n, kTokensAtOnce), kWarpsOfTokens, 0, launch.stream>>>(
+        op.x.as<bf16>(), op.places.i32(), n, small(k), small(d), op.y.as<bf16>(), to);
+    REDLINE_LAUNCHED();
+    return turn_rows_over(op.fp8, launch);
+  }
   clear_nobodys(op.rows, op.y, launch);
   for_type_and_width(op.y.dtype, in_vectors(d, {op.x, op.y}), [&]<class T, int kWidth>() {
     gather_rows<T, kWidth><<<blocks_for(n, kTokensAtOnce), kWarpsOfTokens, 0, launch.stream>>>(
@@ -527,6 +618,15 @@ void run(const Combine<Tensor>& op, const Launch& launch) {
 
 void run(const CombineGrad<Tensor>& op, const Launch& launch) {
   const std::int64_t n = op.dout.rows(), d = op.dout.columns(), k = op.places.columns();
+  if (op.fp8.present()) {
+    REDLINE_CHECK(in_vectors(d, {op.dout, op.y, op.dy}), "rows of experts that are not aligned");
+    const CastTo to = rows_to_cast(op.fp8, DType::e5m2, op.rows, op.dy, launch);
+    combine_grad_cast<<<blocks_for(n, kTokensAtOnce), kWarpsOfTokens, 0, launch.stream>>>(
+        op.dout.as<bf16>(), op.y.as<bf16>(), op.weights.f32(), op.places.i32(), n, small(k), small(d), op.dy.as<bf16>(),
+        op.dweights.f32(), to);
+    REDLINE_LAUNCHED();
+    return turn_rows_over(op.fp8, launch);
+  }
   clear_nobodys(op.rows, op.dy, launch);
   for_type_and_width(op.dy.dtype, in_vectors(d, {op.dout, op.y, op.dy}), [&]<class T, int kWidth>() {
     combine_grad<T, kWidth><<<blocks_for(n, kTokensAtOnce), kWarpsOfTokens, 0, launch.stream>>>(

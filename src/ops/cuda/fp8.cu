@@ -47,9 +47,16 @@ struct Eight<std::uint8_t> {
   }
 };
 
-template <class T, bool kE5m2>
+// Of many matrices blocks in z have one each, with a scale of its own.
+template <class T, bool kE5m2, bool kMany>
 __global__ void __launch_bounds__(kThreads, 4)
-    quantize(const T* x, std::int64_t stride, const CastTo to, std::int64_t n, std::int32_t d) {
+    quantize(const T* x, std::int64_t stride, CastTo to, std::int64_t n, std::int32_t d) {
+  if constexpr (kMany) {
+    x += blockIdx.z * n * stride;
+    if (to.rows) to.rows += blockIdx.z * n * d;
+    if (to.columns) to.columns += blockIdx.z * n * d;
+    if (to.scale) to.scale += blockIdx.z;
+  }
   __shared__ TurnedTile<kTileRows> tiles[kTiles];
   __shared__ std::uint32_t largest_of_warps[kMaxWarps];
   const int thread = static_cast<int>(threadIdx.x);
@@ -90,22 +97,27 @@ __global__ void __launch_bounds__(kThreads, 4)
     tiles[t].store(to.columns, first_row, first_column + t * kTileColumns, n, d, thread, kThreads);
 }
 
+std::int64_t matrices_of(const Tensor& t) { return t.shape.rank() == 3 ? t.shape[0] : 1; }
+
 // The rows of x are `stride` apart.
 void launch_quantize(const Tensor& x, std::int64_t stride, const CastTo& to, cudaStream_t stream) {
-  const std::int64_t n = x.rows(), d = x.columns();
+  const std::int64_t matrices = matrices_of(x), n = x.rows() / matrices, d = x.columns();
   REDLINE_CHECK((n % 16 == 0 || !to.columns) && d % 16 == 0,
                 "{} x {} are not multiples of 16: no product takes them in eight bits", n, d);
-  const dim3 blocks(blocks_for(d, kTiles * kTileColumns), blocks_for(n, kTileRows));
-  REDLINE_CHECK(blocks.y < 65536, "{} rows are too many", n);
+  const dim3 blocks(blocks_for(d, kTiles * kTileColumns), blocks_for(n, kTileRows), static_cast<unsigned>(matrices));
+  REDLINE_CHECK(blocks.y < 65536 && blocks.z < 65536, "{} rows are too many, or {} matrices", n, matrices);
   const auto d32 = static_cast<std::int32_t>(d);
-  if (is_fp8(x.dtype)) {
-    REDLINE_CHECK(!to.rows && to.columns, "what is in fp8 can only be turned over");
-    quantize<std::uint8_t, false><<<blocks, kThreads, 0, stream>>>(x.as<std::uint8_t>(), stride, to, n, d32);
-  } else {
-    REDLINE_CHECK(x.dtype == DType::bf16, "{} is not cast to fp8", name_of(x.dtype));
-    const auto kernel = to.e5m2 ? quantize<bf16, true> : quantize<bf16, false>;
-    kernel<<<blocks, kThreads, 0, stream>>>(x.as<bf16>(), stride, to, n, d32);
-  }
+  const auto start = [&]<bool kMany>() {
+    if (is_fp8(x.dtype)) {
+      REDLINE_CHECK(!to.rows && to.columns, "what is in fp8 can only be turned over");
+      quantize<std::uint8_t, false, kMany><<<blocks, kThreads, 0, stream>>>(x.as<std::uint8_t>(), stride, to, n, d32);
+    } else {
+      REDLINE_CHECK(x.dtype == DType::bf16, "{} is not cast to fp8", name_of(x.dtype));
+      const auto kernel = to.e5m2 ? quantize<bf16, true, kMany> : quantize<bf16, false, kMany>;
+      kernel<<<blocks, kThreads, 0, stream>>>(x.as<bf16>(), stride, to, n, d32);
+    }
+  };
+  matrices > 1 ? start.template operator()<true>() : start.template operator()<false>();
   REDLINE_LAUNCHED();
 }
 
@@ -117,9 +129,12 @@ __device__ Fp8Scale entry(float amax, float target) {
   return s;
 }
 
-// While it runs, the entry's history holds the largest so far and how many blocks are done.
+// While it runs, the entry's history holds the largest so far and how many blocks are done. Blocks in y have a matrix
+// each.
+template <bool kMany>
 __global__ void __launch_bounds__(kThreads)
     scale_of(const bf16* x, std::int64_t vectors, Fp8Scale* scale, float target) {
+  if constexpr (kMany) x += blockIdx.y * vectors * 8, scale += blockIdx.y;
   __shared__ std::uint32_t largest_of_warps[kMaxWarps];
   LargestBits largest;
 #pragma unroll 4
@@ -234,13 +249,16 @@ void turn_over(const Tensor& rows, std::int64_t stride, const Tensor& columns, c
 }
 
 void run(const QuantizeWeight<Tensor>& op, const Launch& launch) {
-  REDLINE_CHECK(op.weight.dtype == DType::bf16 && op.weight.elements() % 8 == 0, "no cast of {} {}",
+  const std::int64_t matrices = matrices_of(op.weight), vectors = op.weight.elements() / matrices / 8;
+  REDLINE_CHECK(op.weight.dtype == DType::bf16 && op.weight.elements() / matrices % 8 == 0, "no cast of {} {}",
                 name_of(op.weight.dtype), op.weight.shape.str());
-  const std::int64_t vectors = op.weight.elements() / 8;
-  const auto blocks = static_cast<unsigned>(
-      std::min<std::int64_t>(4 * launch.multiprocessors, ceil_div<std::int64_t>(vectors, 4 * kThreads)));
+  const dim3 blocks(
+      static_cast<unsigned>(std::min<std::int64_t>(ceil_div<std::int64_t>(4 * launch.multiprocessors, matrices),
+                                                   ceil_div<std::int64_t>(vectors, 4 * kThreads))),
+      static_cast<unsigned>(matrices));
   const Fp8Copies<Tensor> to{op.rows, op.columns, op.scale, {}};
-  scale_of<<<blocks, kThreads, 0, launch.stream>>>(
+  const auto kernel = matrices > 1 ? scale_of<true> : scale_of<false>;
+  kernel<<<blocks, kThreads, 0, launch.stream>>>(
       op.weight.as<bf16>(), vectors, op.scale.as<Fp8Scale>(),
       fp8_format(op.rows.present() ? op.rows.dtype : op.columns.dtype).largest);
   REDLINE_LAUNCHED();

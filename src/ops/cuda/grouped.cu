@@ -1,8 +1,11 @@
 // Products of groups (ops/grouped.h): by Hopper's products of warp groups where they can (grouped_hopper.cu), else by a
 // plain kernel for any card, type, width and alignment, which is also what others are compared with.
-//   C[i, j] (+)= sum over k of A[i, k] B[k, j], A and B by their strides.
+//   C[i, j] (+)= scale * sum over k of A[i, k] B[k, j], A and B by their strides.
 // A block has 64 x 64 of the result, a thread 4 x 4. Operands come through shared memory, 16 of the sum at a time.
 // What lies outside of a group counts as zero and is not read.
+#include <cuda_fp8.h>
+
+#include <cstdlib>
 #include <set>
 #include <string>
 
@@ -17,7 +20,18 @@ namespace {
 
 using namespace device::cuda;
 
-constexpr bool kByWarpGroups = true;  // false: the plain kernel computes everything
+// Who computes: products of warp groups in pairs of blocks, or by single ones, or the plain kernel. To compare them, a
+// variable names another.
+enum class Way { pairs, single, plain };
+constexpr Way kWay = Way::pairs;
+Way way() {
+  static const char* const named = std::getenv("REDLINE_GROUPED");
+  if (!named) return kWay;
+  const std::string name = named;
+  if (name != "pairs" && name != "single" && name != "plain")
+    fail_user("REDLINE_GROUPED is {}; it may be pairs, single or plain", name);
+  return name == "pairs" ? Way::pairs : name == "single" ? Way::single : Way::plain;
+}
 
 constexpr int kTile = 64, kDepth = 16, kShare = 4, kSide = kTile / kShare, kThreads = kSide * kSide;
 
@@ -44,8 +58,9 @@ __device__ void fetch(float (&to)[kDepth][kTile + 4], const View<T>& from, std::
 }
 
 // A is [rows, depth], B is given as [columns, depth].
-template <class T, class Result>
-__device__ void multiply(const View<T>& a, const View<T>& b, Result* c, std::int64_t stride, bool accumulate) {
+template <class A, class B, class Result>
+__device__ void multiply(const View<A>& a, const View<B>& b, Result* c, std::int64_t stride, bool accumulate,
+                         float scale) {
   __shared__ float left[kDepth][kTile + 4], right[kDepth][kTile + 4];
   const int row = static_cast<int>(threadIdx.x) / kSide * kShare, column = static_cast<int>(threadIdx.x) % kSide;
   float sums[kShare][kShare] = {};
@@ -70,27 +85,35 @@ __device__ void multiply(const View<T>& a, const View<T>& b, Result* c, std::int
     for (int j = 0; j < kShare; ++j) {
       if (row + i >= a.rows || column + j * kSide >= b.rows) continue;
       Result& to = c[(row + i) * stride + column + j * kSide];
-      to = static_cast<Result>(accumulate ? static_cast<float>(to) + sums[i][j] : sums[i][j]);
+      const float sum = sums[i][j] * scale;
+      to = static_cast<Result>(accumulate ? static_cast<float>(to) + sum : sum);
     }
   }
 }
 
+// Scales of operands in eight bits, or null: B has one a group where it is a group's.
+struct Scales {
+  const Fp8Scale *a, *b;
+  __device__ float of(std::int32_t group) const { return a ? a->inverse * b[group].inverse : 1.0f; }
+};
+
 // y and dx: c[i] (+)= a[i] times the matrix of i's group, whose element (column of c, depth) is at these strides.
 // Blocks in x are tiles of rows, at least as many as there can be, and in y tiles of columns.
-template <class T>
+template <class A, class B, class T>
 __global__ void __launch_bounds__(kThreads)
-    rows_times_matrices(const T* a, const T* matrices, const std::int32_t* offsets, T* c, std::int32_t groups,
+    rows_times_matrices(const A* a, const B* matrices, const std::int32_t* offsets, T* c, std::int32_t groups,
                         std::int32_t n, std::int32_t depth, std::int32_t columns, std::int64_t column_stride,
-                        std::int64_t depth_stride, bool accumulate) {
+                        std::int64_t depth_stride, bool accumulate, Scales scales) {
   TilesOfRows tiles(offsets, groups, kTile, kTile, 1);
   GroupTile tile;
   const std::int32_t column = static_cast<std::int32_t>(blockIdx.y) * kTile;
   if (tiles.seek(static_cast<std::int32_t>(blockIdx.x), tile)) {
-    const View<T> rows{a + static_cast<std::int64_t>(tile.row) * depth, depth, 1, min(tile.end - tile.row, kTile),
+    const View<A> rows{a + static_cast<std::int64_t>(tile.row) * depth, depth, 1, min(tile.end - tile.row, kTile),
                        depth};
-    const View<T> matrix{matrices + static_cast<std::int64_t>(tile.group) * depth * columns + column * column_stride,
+    const View<B> matrix{matrices + static_cast<std::int64_t>(tile.group) * depth * columns + column * column_stride,
                          column_stride, depth_stride, min(columns - column, kTile), depth};
-    multiply(rows, matrix, c + static_cast<std::int64_t>(tile.row) * columns + column, columns, accumulate);
+    multiply(rows, matrix, c + static_cast<std::int64_t>(tile.row) * columns + column, columns, accumulate,
+             scales.of(tile.group));
   }
   if (accumulate) return;  // rows without a group become zeros
   const std::int64_t blocks = static_cast<std::int64_t>(gridDim.x) * gridDim.y;
@@ -99,17 +122,20 @@ __global__ void __launch_bounds__(kThreads)
   for (; i < static_cast<std::int64_t>(n) * columns; i += blocks * kThreads) c[i] = T(0.0f);
 }
 
-// dweight[g] (+)= dy^T x over the rows of g. Blocks: tiles of x's columns, tiles of dy's columns, groups.
-template <class T>
+// dweight[g] (+)= dy^T x over the rows of g, dy [n, m] and x [n, k] at these strides of rows and columns. Blocks: tiles
+// of x's columns, tiles of dy's columns, groups.
+template <class A, class B>
 __global__ void __launch_bounds__(kThreads)
-    sum_over_groups(const T* dy, const T* x, const std::int32_t* offsets, float* dweight, std::int32_t m,
-                    std::int32_t k, bool accumulate) {
+    sum_over_groups(const A* dy, const B* x, const std::int32_t* offsets, float* dweight, std::int32_t m,
+                    std::int32_t k, bool accumulate, std::int64_t dy_row, std::int64_t dy_column, std::int64_t x_row,
+                    std::int64_t x_column, Scales scales) {
   const std::int32_t column = static_cast<std::int32_t>(blockIdx.x) * kTile, group = blockIdx.z;
   const std::int32_t row = static_cast<std::int32_t>(blockIdx.y) * kTile;
   const std::int32_t begin = offsets[group], rows = offsets[group + 1] - begin;
-  const View<T> left{dy + static_cast<std::int64_t>(begin) * m + row, 1, m, min(m - row, kTile), rows};
-  const View<T> right{x + static_cast<std::int64_t>(begin) * k + column, 1, k, min(k - column, kTile), rows};
-  multiply(left, right, dweight + (static_cast<std::int64_t>(group) * m + row) * k + column, k, accumulate);
+  const View<A> left{dy + begin * dy_row + row * dy_column, dy_column, dy_row, min(m - row, kTile), rows};
+  const View<B> right{x + begin * x_row + column * x_column, x_column, x_row, min(k - column, kTile), rows};
+  multiply(left, right, dweight + (static_cast<std::int64_t>(group) * m + row) * k + column, k, accumulate,
+           scales.of(0));
 }
 
 template <class F>
@@ -119,37 +145,62 @@ void for_type(DType dtype, const F& f) {
 std::int32_t small(std::int64_t i) { return static_cast<std::int32_t>(i); }
 
 // c = a times the matrices' transposes (as they are stored: columns of c by depth), or times the matrices (turned).
+template <class A, class B, class C>
 void plain_rows(const Tensor& a, const Tensor& weight, const Tensor& offsets, const Tensor& c, bool turned,
-                bool accumulate, const Launch& launch) {
+                bool accumulate, Scales scales, const Launch& launch) {
   const std::int64_t groups = offsets.elements() - 1, n = a.rows(), depth = a.columns(), columns = c.columns();
   const dim3 blocks(blocks_for(n + groups * kTile, kTile), blocks_for(columns, kTile));
-  for_type(c.dtype, [&]<class T>() {
-    rows_times_matrices<T><<<blocks, kThreads, 0, launch.stream>>>(
-        a.as<T>(), weight.as<T>(), offsets.i32(), c.as<T>(), small(groups), small(n), small(depth), small(columns),
-        turned ? 1 : depth, turned ? columns : 1, accumulate);
-  });
+  rows_times_matrices<A, B, C><<<blocks, kThreads, 0, launch.stream>>>(
+      a.as<A>(), weight.as<B>(), offsets.i32(), c.as<C>(), small(groups), small(n), small(depth), small(columns),
+      turned ? 1 : depth, turned ? columns : 1, accumulate, scales);
+  REDLINE_LAUNCHED();
+}
+// Of arrays [n, m] and [n, k], or, turned, [m, n] and [k, n].
+template <class A, class B>
+void plain_sums(const Tensor& dy, const Tensor& x, const Tensor& offsets, const Tensor& dweight, bool turned,
+                bool accumulate, Scales scales, const Launch& launch) {
+  const std::int64_t m = dweight.shape[1], k = dweight.shape[2], n = turned ? x.columns() : x.rows();
+  const dim3 blocks(blocks_for(k, kTile), blocks_for(m, kTile), static_cast<unsigned>(offsets.elements() - 1));
+  sum_over_groups<A, B><<<blocks, kThreads, 0, launch.stream>>>(dy.as<A>(), x.as<B>(), offsets.i32(), dweight.f32(),
+                                                                small(m), small(k), accumulate, turned ? 1 : m,
+                                                                turned ? n : 1, turned ? 1 : k, turned ? n : 1, scales);
   REDLINE_LAUNCHED();
 }
 
 void plain(const GroupedLinear<Tensor>& op, const Launch& launch) {
-  plain_rows(op.x, op.weight, op.offsets, op.y, false, false, launch);
+  for_type(op.y.dtype,
+           [&]<class T>() { plain_rows<T, T, T>(op.x, op.weight, op.offsets, op.y, false, false, {}, launch); });
 }
 void plain(const GroupedLinearInputGrad<Tensor>& op, const Launch& launch) {
-  plain_rows(op.dy, op.weight, op.offsets, op.dx, true, op.accumulate, launch);
+  for_type(op.dx.dtype, [&]<class T>() {
+    plain_rows<T, T, T>(op.dy, op.weight, op.offsets, op.dx, true, op.accumulate, {}, launch);
+  });
 }
 void plain(const GroupedLinearWeightGrad<Tensor>& op, const Launch& launch) {
-  const std::int64_t m = op.dy.columns(), k = op.x.columns();
-  const dim3 blocks(blocks_for(k, kTile), blocks_for(m, kTile), static_cast<unsigned>(op.offsets.elements() - 1));
-  for_type(op.x.dtype, [&]<class T>() {
-    sum_over_groups<T><<<blocks, kThreads, 0, launch.stream>>>(op.dy.as<T>(), op.x.as<T>(), op.offsets.i32(),
-                                                               op.dweight.f32(), small(m), small(k), op.accumulate);
-  });
-  REDLINE_LAUNCHED();
+  for_type(op.x.dtype,
+           [&]<class T>() { plain_sums<T, T>(op.dy, op.x, op.offsets, op.dweight, false, op.accumulate, {}, launch); });
+}
+void plain(const GroupedFp8Product<Tensor>& op, const Launch& launch) {
+  REDLINE_CHECK(op.b.dtype == DType::e4m3 && op.c.dtype == DType::bf16, "a product of {} to {}", name_of(op.b.dtype),
+                name_of(op.c.dtype));
+  const Scales scales{op.a_scale.as<Fp8Scale>(), op.b_scales.as<Fp8Scale>()};
+  const auto rows = [&]<class A>() {
+    plain_rows<A, __nv_fp8_e4m3, bf16>(op.a, op.b, op.offsets, op.c, false, op.accumulate, scales, launch);
+  };
+  op.a.dtype == DType::e5m2 ? rows.template operator()<__nv_fp8_e5m2>() : rows.template operator()<__nv_fp8_e4m3>();
+}
+void plain(const GroupedFp8WeightGrad<Tensor>& op, const Launch& launch) {
+  REDLINE_CHECK(op.dy.dtype == DType::e5m2 && op.x.dtype == DType::e4m3, "a product of {} and {}", name_of(op.dy.dtype),
+                name_of(op.x.dtype));
+  plain_sums<__nv_fp8_e5m2, __nv_fp8_e4m3>(op.dy, op.x, op.offsets, op.dweight, true, op.accumulate,
+                                           {op.dy_scale.as<Fp8Scale>(), op.x_scale.as<Fp8Scale>()}, launch);
 }
 
 const Tensor& input(const GroupedLinear<Tensor>& op) { return op.x; }
 const Tensor& input(const GroupedLinearInputGrad<Tensor>& op) { return op.dy; }
 const Tensor& input(const GroupedLinearWeightGrad<Tensor>& op) { return op.x; }
+const Tensor& input(const GroupedFp8Product<Tensor>& op) { return op.a; }
+const Tensor& input(const GroupedFp8WeightGrad<Tensor>& op) { return op.x; }
 
 struct SlowReasons {  // of a card, each told once
   std::set<std::string> told;
@@ -157,11 +208,11 @@ struct SlowReasons {  // of a card, each told once
 
 template <class Op>
 void choose(const Op& op, const Launch& launch) {
-  const std::string why = kByWarpGroups ? hopper_why_not(op, launch) : "it is switched off";
-  if (why.empty()) return hopper_run(op, launch);
-  if (input(op).dtype == DType::bf16 && launch.own->of<SlowReasons>().told.insert(why).second)
-    log::warn("{} in bf16 goes through a plain kernel, which is many times slower than that for Hopper: {}", Op::kName,
-              why);
+  const std::string why = way() == Way::plain ? "it is switched off" : hopper_why_not(op, launch);
+  if (why.empty()) return hopper_run(op, way() == Way::pairs, launch);
+  if (input(op).dtype != DType::f32 && launch.own->of<SlowReasons>().told.insert(why).second)
+    log::warn("{} in {} goes through a plain kernel, which is many times slower than that for Hopper: {}", Op::kName,
+              name_of(input(op).dtype), why);
   plain(op, launch);
 }
 
@@ -170,5 +221,7 @@ void choose(const Op& op, const Launch& launch) {
 void run(const GroupedLinear<Tensor>& op, const Launch& launch) { choose(op, launch); }
 void run(const GroupedLinearInputGrad<Tensor>& op, const Launch& launch) { choose(op, launch); }
 void run(const GroupedLinearWeightGrad<Tensor>& op, const Launch& launch) { choose(op, launch); }
+void run(const GroupedFp8Product<Tensor>& op, const Launch& launch) { choose(op, launch); }
+void run(const GroupedFp8WeightGrad<Tensor>& op, const Launch& launch) { choose(op, launch); }
 
 }  // namespace redline::ops::cuda

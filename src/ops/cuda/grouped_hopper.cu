@@ -12,7 +12,12 @@
 //   Rows of the next group that a tile of y or dx reaches into are computed and not written. In the last step of dW
 //   they would be summed over: the warps write zeros over them in shared memory, in both operands, as a NaN may be
 //   there.
+// In eight bits a step is 128 of the sum, and all operands lie as those of y do: dW takes dy and x turned over, so what
+// is not the group's are the ends of a box's rows. The tensor cores keep some 14 bits of a sum of eight-bit products.
+// Where all bits count, what they make of one step is added to sums in registers, half of the columns at a time;
+// meanwhile the other warp group has the tensor cores.
 #include <cudaTypedefs.h>
+#include <cuda_fp8.h>
 
 #include "ops/cuda/attention_tiles.cuh"
 #include "ops/cuda/grouped_tiles.h"
@@ -23,9 +28,8 @@ namespace {
 
 using device::cuda::Launch;
 
-constexpr int kCluster = 2;                              // blocks that share A; 1: each fetches its own
-constexpr int kRows = 128, kColumns = 256, kDepth = 64;  // of a tile, and of a step of its sum
-constexpr int kBox = 64, kBoxBytes = kBox * 128;         // rows, or columns of bf16
+constexpr int kRows = 128, kColumns = 256;        // of a tile
+constexpr int kBox = 64, kBoxBytes = kBox * 128;  // rows, or columns of bf16
 constexpr int kRowBoxes = kRows / kBox, kColumnBoxes = kColumns / kBox;
 constexpr int kStages = 4, kStageBytes = (kRowBoxes + kColumnBoxes) * kBoxBytes;
 constexpr int kBuffers = 2;  // boxes of results under way, of a warp group
@@ -33,14 +37,22 @@ constexpr int kMultiplying = 2, kGroupThreads = 128, kThreads = (1 + kMultiplyin
 constexpr int kMaxGroups = 512;
 constexpr int kBuffersAt = kStages * kStageBytes, kBarriersAt = kBuffersAt + kMultiplying * kBuffers * kBoxBytes;
 constexpr int kOffsetsAt = kBarriersAt + 2 * kStages * 8, kBytes = kOffsetsAt + (kMaxGroups + 1) * 4;
-static_assert(kBytes <= 227 * 1024 && kRowBoxes % kCluster == 0 && kRowBoxes == kMultiplying);
+static_assert(kBytes <= 227 * 1024 && kRowBoxes == kMultiplying);
 
 enum class Product { output, input_grad, weight_grad };
+enum class Sums { of_cores, in_registers };  // where a product's sums grow from step to step
 
-template <Product kProduct>
+// A product: of which kind, of what type A is, by how many blocks that share A, and its sums.
+template <Product kProduct, class Left, int kBlocks, Sums kAddedUp = Sums::of_cores>
 struct Kind {
+  using A = Left;
+  static constexpr int kCluster = kBlocks;
+  static constexpr bool kEightBits = sizeof(A) == 1, kInRegisters = kAddedUp == Sums::in_registers;
+  static constexpr int kDepth = 128 / static_cast<int>(sizeof(A));  // of a step of the sum
   static constexpr bool kOfRows = kProduct != Product::weight_grad;
-  static constexpr bool kTurnA = kProduct == Product::weight_grad, kTurnB = kProduct != Product::output;
+  static constexpr bool kTurnA = !kEightBits && kProduct == Product::weight_grad;
+  static constexpr bool kTurnB = !kEightBits && kProduct != Product::output;
+  static_assert(kRowBoxes % kCluster == 0 && (kEightBits || !kInRegisters));
   using Result = std::conditional_t<kOfRows, __nv_bfloat16, float>;
   static constexpr int kBoxColumns = 128 / static_cast<int>(sizeof(Result));
 };
@@ -55,6 +67,7 @@ struct Arguments {
   std::int32_t rows, columns;  // of the result, or of each of its matrices
   std::int32_t depth;          // summed over, where the groups do not say it
   bool accumulate;
+  const Fp8Scale *a_scale, *b_scale;  // of eight bits; of rows B has one a group
 };
 
 // Barriers of shared memory. A phase ends when all have arrived and all bytes that were announced have come. `parity`
@@ -108,6 +121,7 @@ __device__ void fetch_box(const CUtensorMap& map, std::uint32_t to, std::uint32_
       "l"(&map), "r"(barrier), "r"(column), "r"(row), "r"(matrix)
       : "memory");
 }
+template <int kCluster>
 __device__ void fetch_box_for_all(const CUtensorMap& map, std::uint32_t to, std::uint32_t barrier, int column, int row,
                                   int matrix) {
   asm volatile(
@@ -197,6 +211,70 @@ __device__ void multiply_step(float (&c)[kColumns / 8][4], std::uint64_t a, std:
       : "l"(a), "l"(b), "r"(add), "n"(kTurnA ? 1 : 0), "n"(kTurnB ? 1 : 0));
 }
 
+// One step of 32 in eight bits, of half the columns. A is of either format, B of e4m3.
+__device__ void multiply_step(float (&c)[kColumns / 16][4], std::uint64_t a, std::uint64_t b, int add, __nv_fp8_e4m3) {
+  asm volatile(
+      "{\n.reg .pred p;\n"
+      "setp.ne.b32 p, %66, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 "
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      " %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      " %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
+      " %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+      "%64, %65, p, 1, 1;\n}\n"
+      : "+f"(c[0][0]), "+f"(c[0][1]), "+f"(c[0][2]), "+f"(c[0][3]), "+f"(c[1][0]), "+f"(c[1][1]), "+f"(c[1][2]),
+        "+f"(c[1][3]), "+f"(c[2][0]), "+f"(c[2][1]), "+f"(c[2][2]), "+f"(c[2][3]), "+f"(c[3][0]), "+f"(c[3][1]),
+        "+f"(c[3][2]), "+f"(c[3][3]), "+f"(c[4][0]), "+f"(c[4][1]), "+f"(c[4][2]), "+f"(c[4][3]), "+f"(c[5][0]),
+        "+f"(c[5][1]), "+f"(c[5][2]), "+f"(c[5][3]), "+f"(c[6][0]), "+f"(c[6][1]), "+f"(c[6][2]), "+f"(c[6][3]),
+        "+f"(c[7][0]), "+f"(c[7][1]), "+f"(c[7][2]), "+f"(c[7][3]), "+f"(c[8][0]), "+f"(c[8][1]), "+f"(c[8][2]),
+        "+f"(c[8][3]), "+f"(c[9][0]), "+f"(c[9][1]), "+f"(c[9][2]), "+f"(c[9][3]), "+f"(c[10][0]), "+f"(c[10][1]),
+        "+f"(c[10][2]), "+f"(c[10][3]), "+f"(c[11][0]), "+f"(c[11][1]), "+f"(c[11][2]), "+f"(c[11][3]), "+f"(c[12][0]),
+        "+f"(c[12][1]), "+f"(c[12][2]), "+f"(c[12][3]), "+f"(c[13][0]), "+f"(c[13][1]), "+f"(c[13][2]), "+f"(c[13][3]),
+        "+f"(c[14][0]), "+f"(c[14][1]), "+f"(c[14][2]), "+f"(c[14][3]), "+f"(c[15][0]), "+f"(c[15][1]), "+f"(c[15][2]),
+        "+f"(c[15][3])
+      : "l"(a), "l"(b), "r"(add));
+}
+__device__ void multiply_step(float (&c)[kColumns / 16][4], std::uint64_t a, std::uint64_t b, int add, __nv_fp8_e5m2) {
+  asm volatile(
+      "{\n.reg .pred p;\n"
+      "setp.ne.b32 p, %66, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n128k32.f32.e5m2.e4m3 "
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      " %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      " %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
+      " %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+      "%64, %65, p, 1, 1;\n}\n"
+      : "+f"(c[0][0]), "+f"(c[0][1]), "+f"(c[0][2]), "+f"(c[0][3]), "+f"(c[1][0]), "+f"(c[1][1]), "+f"(c[1][2]),
+        "+f"(c[1][3]), "+f"(c[2][0]), "+f"(c[2][1]), "+f"(c[2][2]), "+f"(c[2][3]), "+f"(c[3][0]), "+f"(c[3][1]),
+        "+f"(c[3][2]), "+f"(c[3][3]), "+f"(c[4][0]), "+f"(c[4][1]), "+f"(c[4][2]), "+f"(c[4][3]), "+f"(c[5][0]),
+        "+f"(c[5][1]), "+f"(c[5][2]), "+f"(c[5][3]), "+f"(c[6][0]), "+f"(c[6][1]), "+f"(c[6][2]), "+f"(c[6][3]),
+        "+f"(c[7][0]), "+f"(c[7][1]), "+f"(c[7][2]), "+f"(c[7][3]), "+f"(c[8][0]), "+f"(c[8][1]), "+f"(c[8][2]),
+        "+f"(c[8][3]), "+f"(c[9][0]), "+f"(c[9][1]), "+f"(c[9][2]), "+f"(c[9][3]), "+f"(c[10][0]), "+f"(c[10][1]),
+        "+f"(c[10][2]), "+f"(c[10][3]), "+f"(c[11][0]), "+f"(c[11][1]), "+f"(c[11][2]), "+f"(c[11][3]), "+f"(c[12][0]),
+        "+f"(c[12][1]), "+f"(c[12][2]), "+f"(c[12][3]), "+f"(c[13][0]), "+f"(c[13][1]), "+f"(c[13][2]), "+f"(c[13][3]),
+        "+f"(c[14][0]), "+f"(c[14][1]), "+f"(c[14][2]), "+f"(c[14][3]), "+f"(c[15][0]), "+f"(c[15][1]), "+f"(c[15][2]),
+        "+f"(c[15][3])
+      : "l"(a), "l"(b), "r"(add));
+}
+
+// The products of a step: A and B are its boxes. In eight bits c is half of the columns.
+template <class K>
+__device__ void multiply_boxes(float (&c)[kColumns / 8][4], std::uint32_t a, std::uint32_t b, bool add) {
+#pragma unroll
+  for (int k = 0; k < 4; ++k)
+    multiply_step<K::kTurnA, K::kTurnB>(c, boxes_at<K::kTurnA>(a, k), boxes_at<K::kTurnB>(b, k), add || k > 0);
+}
+template <class K>
+__device__ void multiply_boxes(float (&c)[kColumns / 16][4], std::uint32_t a, std::uint32_t b, bool add) {
+#pragma unroll
+  for (int k = 0; k < 4; ++k)
+    multiply_step(c, boxes_at<false>(a, k), boxes_at<false>(b, k), add || k > 0, typename K::A{});
+}
+template <int kHalf>
+__device__ auto& half_of(float (&c)[kColumns / 8][4]) {
+  return reinterpret_cast<float(&)[kColumns / 16][4]>(c[kHalf * kColumns / 16]);
+}
+
 // The stage of the next step, round after round.
 struct Turn {
   int stage = 0, parity = 0;
@@ -205,40 +283,41 @@ struct Turn {
   }
 };
 
-template <Product kProduct>
+template <class K>
 __device__ auto tiles_of(const Arguments& a, const std::int32_t* offsets) {
-  const int across = (a.columns + kCluster * kColumns - 1) / (kCluster * kColumns);
-  if constexpr (Kind<kProduct>::kOfRows)
-    return TilesOfRows(offsets, a.groups, kRows, kCluster * kColumns, across);
+  constexpr int kAcross = K::kCluster * kColumns;
+  const int across = (a.columns + kAcross - 1) / kAcross;
+  if constexpr (K::kOfRows)
+    return TilesOfRows(offsets, a.groups, kRows, kAcross, across);
   else
-    return TilesOfMatrices(offsets, a.groups, kRows, kCluster * kColumns, across, (a.rows + kRows - 1) / kRows);
+    return TilesOfMatrices(offsets, a.groups, kRows, kAcross, across, (a.rows + kRows - 1) / kRows);
 }
 // A group without rows has one step, all of which clear_rest makes zeros, unless its gradient stays as it is.
-template <Product kProduct>
+template <class K>
 __device__ int steps_of(const Arguments& a, const GroupTile& tile) {
-  if constexpr (Kind<kProduct>::kOfRows) return (a.depth + kDepth - 1) / kDepth;
-  return tile.rows() == 0 && !a.accumulate ? 1 : (tile.rows() + kDepth - 1) / kDepth;
+  if constexpr (K::kOfRows) return (a.depth + K::kDepth - 1) / K::kDepth;
+  return tile.rows() == 0 && !a.accumulate ? 1 : (tile.rows() + K::kDepth - 1) / K::kDepth;
 }
 
 // The one thread that copies.
-template <Product kProduct>
+template <class K>
 __device__ void fetch_tiles(const Arguments& a, std::uint32_t memory, const std::int32_t* offsets) {
-  using K = Kind<kProduct>;
+  constexpr int kCluster = K::kCluster;
   const int rank = cluster_rank();
-  auto tiles = tiles_of<kProduct>(a, offsets);
+  auto tiles = tiles_of<K>(a, offsets);
   GroupTile tile;
   Turn turn;
   for (int number = blockIdx.x / kCluster; tiles.seek(number, tile); number += gridDim.x / kCluster) {
-    const int steps = steps_of<kProduct>(a, tile), column = tile.column + rank * kColumns;
+    const int steps = steps_of<K>(a, tile), column = tile.column + rank * kColumns;
     for (int s = 0; s < steps; ++s, turn.advance()) {
       const std::uint32_t stage = memory + turn.stage * kStageBytes, full = memory + kBarriersAt + turn.stage * 8;
       await_phase(full + kStages * 8, turn.parity ^ 1);
       announce_bytes(full, kStageBytes);
-      const int depth = s * kDepth + (K::kOfRows ? 0 : tile.begin);
+      const int depth = s * K::kDepth + (K::kOfRows ? 0 : tile.begin);
 #pragma unroll
       for (int i = 0; i < kRowBoxes / kCluster; ++i) {
         const int box = rank * (kRowBoxes / kCluster) + i, row = tile.row + box * kBox;
-        const auto fetch = kCluster > 1 ? fetch_box_for_all : fetch_box;
+        const auto fetch = kCluster > 1 ? fetch_box_for_all<kCluster> : fetch_box;
         fetch(a.a, stage + box * kBoxBytes, full, K::kTurnA ? row : depth, K::kTurnA ? depth : row, 0);
       }
 #pragma unroll
@@ -253,10 +332,9 @@ __device__ void fetch_tiles(const Arguments& a, std::uint32_t memory, const std:
 
 // The sums of a tile, or of the half that this warp group has: kBoxColumns columns at a time through shared memory.
 // `sent` counts the boxes, whose buffers take turns.
-template <Product kProduct>
+template <class K>
 __device__ void send_results(const Arguments& a, float (&c)[kColumns / 8][4], std::uint32_t buffers, int half,
                              const GroupTile& tile, int column, int& sent) {
-  using K = Kind<kProduct>;
   using T = typename K::Result;
   using Rows = TileRows<K::kBoxColumns, T>;  // a box: rows of 128 bytes
   const int thread = static_cast<int>(threadIdx.x) % kGroupThreads, lane = thread % 32, warp = thread / 32;
@@ -320,55 +398,114 @@ __device__ void send_results(const Arguments& a, float (&c)[kColumns / 8][4], st
   }
 }
 
-// The rows of a stage from `present` on become zeros: the end of each of its boxes.
+// What a stage has from `present` on of the sum becomes zeros: the end of each of its boxes, or in eight bits the end of
+// each of their rows.
+template <class K>
 __device__ void clear_rest(std::uint32_t stage, int present) {
+  constexpr int kZeroing = kMultiplying * kGroupThreads;
   const int thread = static_cast<int>(threadIdx.x) - kGroupThreads;
-#pragma unroll
-  for (int box = 0; box < kRowBoxes + kColumnBoxes; ++box) {
+  const auto clear = [](std::uint32_t at) {
+    asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};\n" ::"r"(at), "r"(0) : "memory");
+  };
+  if constexpr (K::kEightBits) {
+    using Rows = TileRows<64>;  // of 128 bytes
 #pragma unroll 1
-    for (int at = present * 128 + thread * 16; at < kBoxBytes; at += kMultiplying * kGroupThreads * 16)
-      asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};\n" ::"r"(stage + box * kBoxBytes + at), "r"(0) : "memory");
+    for (int row = thread; row < (kRowBoxes + kColumnBoxes) * kBox; row += kZeroing) {
+      if (present % 16 != 0) {  // a chunk that begins with some of the group's
+        const std::uint32_t at = stage + Rows::offset(row, present / 16);
+        const uint4 chunk = load_shared_16(at);
+        const auto kept = [=](std::uint32_t word, int first) {
+          const int bytes = present % 16 - first;
+          return bytes >= 4 ? word : bytes <= 0 ? 0u : word & ((1u << 8 * bytes) - 1);
+        };
+        asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};\n" ::"r"(at), "r"(kept(chunk.x, 0)),
+                     "r"(kept(chunk.y, 4)), "r"(kept(chunk.z, 8)), "r"(kept(chunk.w, 12))
+                     : "memory");
+      }
+      for (int chunk = (present + 15) / 16; chunk < 8; ++chunk) clear(stage + Rows::offset(row, chunk));
+    }
+  } else {
+#pragma unroll
+    for (int box = 0; box < kRowBoxes + kColumnBoxes; ++box) {
+#pragma unroll 1
+      for (int at = present * 128 + thread * 16; at < kBoxBytes; at += kZeroing * 16)
+        clear(stage + box * kBoxBytes + at);
+    }
   }
   show_to_engines();
-  sync_threads(1 + kMultiplying, kMultiplying * kGroupThreads);
+  sync_threads(1 + kMultiplying, kZeroing);
 }
 
 // A warp group that multiplies.
-template <Product kProduct>
+template <class K>
 __device__ void multiply_tiles(const Arguments& a, std::uint32_t memory, const std::int32_t* offsets) {
-  using K = Kind<kProduct>;
   const int half = static_cast<int>(threadIdx.x) / kGroupThreads - 1, lane = static_cast<int>(threadIdx.x) % 32;
   const std::uint32_t buffers = memory + kBuffersAt + half * kBuffers * kBoxBytes;
   const auto release = [&](int stage) {
-    if (lane < kCluster) arrive_at(memory + kBarriersAt + (kStages + stage) * 8, lane);
+    if (lane < K::kCluster) arrive_at(memory + kBarriersAt + (kStages + stage) * 8, lane);
   };
   const int column = cluster_rank() * kColumns;
-  auto tiles = tiles_of<kProduct>(a, offsets);
+  auto tiles = tiles_of<K>(a, offsets);
   GroupTile tile;
   Turn turn;
   int sent = 0;
-  for (int number = blockIdx.x / kCluster; tiles.seek(number, tile); number += gridDim.x / kCluster) {
-    const int steps = steps_of<kProduct>(a, tile);
+  for (int number = blockIdx.x / K::kCluster; tiles.seek(number, tile); number += gridDim.x / K::kCluster) {
+    const int steps = steps_of<K>(a, tile);
     if (!K::kOfRows && steps == 0) continue;
     float c[kColumns / 8][4];
+    if constexpr (K::kInRegisters) {
+#pragma unroll
+      for (int n = 0; n < kColumns / 8; ++n) c[n][0] = c[n][1] = c[n][2] = c[n][3] = 0;
+    }
     int before = 0;  // the stage of the step before
     for (int s = 0; s < steps; ++s, turn.advance()) {
       const std::uint32_t stage = memory + turn.stage * kStageBytes;
+      const std::uint32_t left = stage + half * kBoxBytes, right = stage + kRowBoxes * kBoxBytes;
       await_phase(memory + kBarriersAt + turn.stage * 8, turn.parity);
-      if (!K::kOfRows && tile.rows() - s * kDepth < kDepth) clear_rest(stage, tile.rows() - s * kDepth);
-      begin_products(c);
+      if (!K::kOfRows && tile.rows() - s * K::kDepth < K::kDepth) clear_rest<K>(stage, tile.rows() - s * K::kDepth);
+      if constexpr (K::kInRegisters) {
+        const auto add_half = [&](auto& sums, std::uint32_t boxes) {
+          float part[kColumns / 16][4];
+          begin_products(part);
+          multiply_boxes<K>(part, left, boxes, false);
+          end_products();
+          await_products<0>(part);
 #pragma unroll
-      for (int k = 0; k < kDepth / 16; ++k)
-        multiply_step<K::kTurnA, K::kTurnB>(c, boxes_at<K::kTurnA>(stage + half * kBoxBytes, k),
-                                            boxes_at<K::kTurnB>(stage + kRowBoxes * kBoxBytes, k), s > 0 || k > 0);
-      end_products();
-      await_products<1>(c);
-      if (s > 0) release(before);
-      before = turn.stage;
+          for (int n = 0; n < kColumns / 16; ++n) {
+#pragma unroll
+            for (int i = 0; i < 4; ++i) sums[n][i] += part[n][i];
+          }
+        };
+        add_half(half_of<0>(c), right);
+        add_half(half_of<1>(c), right + kColumnBoxes / 2 * kBoxBytes);
+        release(turn.stage);
+      } else {
+        begin_products(c);
+        if constexpr (K::kEightBits) {
+          multiply_boxes<K>(half_of<0>(c), left, right, s > 0);
+          multiply_boxes<K>(half_of<1>(c), left, right + kColumnBoxes / 2 * kBoxBytes, s > 0);
+        } else {
+          multiply_boxes<K>(c, left, right, s > 0);
+        }
+        end_products();
+        await_products<1>(c);
+        if (s > 0) release(before);
+        before = turn.stage;
+      }
     }
-    await_products<0>(c);
-    release(before);
-    send_results<kProduct>(a, c, buffers, half, tile, tile.column + column, sent);
+    if constexpr (!K::kInRegisters) {
+      await_products<0>(c);
+      release(before);
+    }
+    if constexpr (K::kEightBits) {
+      const float scale = a.a_scale->inverse * a.b_scale[K::kOfRows ? tile.group : 0].inverse;
+#pragma unroll
+      for (int n = 0; n < kColumns / 8; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) c[n][i] *= scale;
+      }
+    }
+    send_results<K>(a, c, buffers, half, tile, tile.column + column, sent);
   }
   asm volatile("cp.async.bulk.wait_group 0;\n" ::: "memory");
 
@@ -381,7 +518,7 @@ __device__ void multiply_tiles(const Arguments& a, std::uint32_t memory, const s
   }
 }
 
-template <Product kProduct>
+template <class K>
 __global__ __launch_bounds__(kThreads, 1) void grouped_kernel(const __grid_constant__ Arguments a) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(1024) unsigned char shared[];
@@ -390,8 +527,9 @@ __global__ __launch_bounds__(kThreads, 1) void grouped_kernel(const __grid_const
   for (int g = static_cast<int>(threadIdx.x); g <= a.groups; g += kThreads) offsets[g] = a.offsets[g];
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < kStages; ++stage) {
-      make_barrier(memory + kBarriersAt + stage * 8, 1);                                             // it is full
-      make_barrier(memory + kBarriersAt + (kStages + stage) * 8, kCluster * kMultiplying * kWarps);  // all have read it
+      make_barrier(memory + kBarriersAt + stage * 8, 1);  // it is full
+      make_barrier(memory + kBarriersAt + (kStages + stage) * 8,
+                   K::kCluster * kMultiplying * kWarps);  // all have read it
     }
     asm volatile("fence.mbarrier_init.release.cluster;\n" ::: "memory");
   }
@@ -401,10 +539,10 @@ __global__ __launch_bounds__(kThreads, 1) void grouped_kernel(const __grid_const
   // 128 sums a thread of those that multiply; the registers that the others have too many are theirs.
   if (threadIdx.x < kGroupThreads) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 40;\n");
-    if (threadIdx.x == 0) fetch_tiles<kProduct>(a, memory, offsets);
+    if (threadIdx.x == 0) fetch_tiles<K>(a, memory, offsets);
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 232;\n");
-    multiply_tiles<kProduct>(a, memory, offsets);
+    multiply_tiles<K>(a, memory, offsets);
   }
   __syncwarp();
   sync_cluster();  // nobody leaves while others may write to its memory
@@ -430,43 +568,55 @@ CUtensorMap map_of(const Tensor& t) {
   const cuuint64_t strides[2] = {row_bytes, row_bytes * extent(rows)};
   const cuuint32_t box[3] = {static_cast<cuuint32_t>(128 / element), kBox, 1}, every[3] = {1, 1, 1};
   CUtensorMap map;
+  const CUtensorMapDataType type = t.dtype == DType::bf16  ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                                   : t.dtype == DType::f32 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32
+                                                           : CU_TENSOR_MAP_DATA_TYPE_UINT8;
   const CUresult result =
-      encode(&map, t.dtype == DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 3,
-             t.data, extents, strides, box, every, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+      encode(&map, type, 3, t.data, extents, strides, box, every, CU_TENSOR_MAP_INTERLEAVE_NONE,
+             CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   REDLINE_CHECK(result == CUDA_SUCCESS, "cuTensorMapEncodeTiled of {}: error {}", t.shape.str(),
                 static_cast<int>(result));
   return map;
 }
 
-template <Product kProduct>
-void launch_product(const Tensor& a, const Tensor& b, const Tensor& c, const Tensor& offsets, bool accumulate,
-                    const Launch& launch) {
-  using K = Kind<kProduct>;
+struct Operands {
+  const Tensor &a, &b, &c, &offsets;
+  const Tensor *a_scale = nullptr, *b_scale = nullptr;
+};
+
+template <class K>
+void launch_kind(const Operands& o, bool accumulate, const Launch& launch) {
   const auto small = [](std::int64_t i) { return static_cast<std::int32_t>(i); };
-  const Arguments arguments{.a = map_of(a),
-                            .b = map_of(b),
-                            .c = map_of(c),
-                            .offsets = offsets.i32(),
-                            .result = c.data,
-                            .groups = small(offsets.elements() - 1),
-                            .n = small(a.rows()),
-                            .rows = small(K::kOfRows ? c.rows() : c.shape[1]),
-                            .columns = small(c.columns()),
-                            .depth = small(a.columns()),
-                            .accumulate = accumulate};
-  device::cuda::allow_shared(grouped_kernel<kProduct>, kBytes);
+  const Arguments arguments{.a = map_of(o.a),
+                            .b = map_of(o.b),
+                            .c = map_of(o.c),
+                            .offsets = o.offsets.i32(),
+                            .result = o.c.data,
+                            .groups = small(o.offsets.elements() - 1),
+                            .n = small(o.a.rows()),
+                            .rows = small(K::kOfRows ? o.c.rows() : o.c.shape[1]),
+                            .columns = small(o.c.columns()),
+                            .depth = small(o.a.columns()),
+                            .accumulate = accumulate,
+                            .a_scale = o.a_scale ? o.a_scale->as<Fp8Scale>() : nullptr,
+                            .b_scale = o.b_scale ? o.b_scale->as<Fp8Scale>() : nullptr};
+  device::cuda::allow_shared(grouped_kernel<K>, kBytes);
   cudaLaunchAttribute cluster{};
   cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim = {kCluster, 1, 1};
+  cluster.val.clusterDim = {K::kCluster, 1, 1};
   cudaLaunchConfig_t config{};
-  config.gridDim = static_cast<unsigned>(launch.multiprocessors / kCluster * kCluster);
+  config.gridDim = static_cast<unsigned>(launch.multiprocessors / K::kCluster * K::kCluster);
   config.blockDim = kThreads;
   config.dynamicSmemBytes = kBytes;
   config.stream = launch.stream;
   config.attrs = &cluster;
   config.numAttrs = 1;
-  REDLINE_CUDA(cudaLaunchKernelEx(&config, grouped_kernel<kProduct>, arguments));
+  REDLINE_CUDA(cudaLaunchKernelEx(&config, grouped_kernel<K>, arguments));
+}
+template <Product kProduct, class A, Sums kSums = Sums::of_cores>
+void launch_product(const Operands& o, bool accumulate, bool pairs, const Launch& launch) {
+  pairs ? launch_kind<Kind<kProduct, A, 2, kSums>>(o, accumulate, launch)
+        : launch_kind<Kind<kProduct, A, 1, kSums>>(o, accumulate, launch);
 }
 
 // Rows of the copy engine begin at multiples of 16 bytes.
@@ -475,7 +625,8 @@ std::string why_not(const Launch& launch, const Tensor& offsets, std::initialize
   if (!REDLINE_SM90A) return "this program was not compiled for 90a";
   if (offsets.elements() - 1 > kMaxGroups) return "it is built for up to 512 groups";
   for (const Tensor& t : tensors) {
-    if (t.columns() % 8 != 0) return "it needs rows that are multiples of 8 long";
+    if (t.columns() * static_cast<std::int64_t>(size_of(t.dtype)) % 16 != 0)
+      return "it needs rows of multiples of 16 bytes";
     if (reinterpret_cast<std::uintptr_t>(t.data) % 16 != 0) return "it needs arrays at multiples of 16 bytes";
   }
   return "";
@@ -497,14 +648,38 @@ std::string hopper_why_not(const GroupedLinearWeightGrad<Tensor>& op, const Laun
   return why_not(launch, op.offsets, {op.x, op.dy, op.dweight});
 }
 
-void hopper_run(const GroupedLinear<Tensor>& op, const Launch& launch) {
-  launch_product<Product::output>(op.x, op.weight, op.y, op.offsets, false, launch);
+std::string hopper_why_not(const GroupedFp8Product<Tensor>& op, const Launch& launch) {
+  if (op.b.dtype != DType::e4m3 || op.c.dtype != DType::bf16) return "it takes e4m3 and gives bf16";
+  return why_not(launch, op.offsets, {op.a, op.b, op.c});
 }
-void hopper_run(const GroupedLinearInputGrad<Tensor>& op, const Launch& launch) {
-  launch_product<Product::input_grad>(op.dy, op.weight, op.dx, op.offsets, op.accumulate, launch);
+std::string hopper_why_not(const GroupedFp8WeightGrad<Tensor>& op, const Launch& launch) {
+  if (op.dy.dtype != DType::e5m2 || op.x.dtype != DType::e4m3) return "it takes e5m2 and e4m3";
+  return why_not(launch, op.offsets, {op.dy, op.x, op.dweight});
 }
-void hopper_run(const GroupedLinearWeightGrad<Tensor>& op, const Launch& launch) {
-  launch_product<Product::weight_grad>(op.dy, op.x, op.dweight, op.offsets, op.accumulate, launch);
+
+void hopper_run(const GroupedLinear<Tensor>& op, bool pairs, const Launch& launch) {
+  launch_product<Product::output, __nv_bfloat16>({op.x, op.weight, op.y, op.offsets}, false, pairs, launch);
+}
+void hopper_run(const GroupedLinearInputGrad<Tensor>& op, bool pairs, const Launch& launch) {
+  launch_product<Product::input_grad, __nv_bfloat16>({op.dy, op.weight, op.dx, op.offsets}, op.accumulate, pairs,
+                                                     launch);
+}
+void hopper_run(const GroupedLinearWeightGrad<Tensor>& op, bool pairs, const Launch& launch) {
+  launch_product<Product::weight_grad, __nv_bfloat16>({op.dy, op.x, op.dweight, op.offsets}, op.accumulate, pairs,
+                                                      launch);
+}
+void hopper_run(const GroupedFp8Product<Tensor>& op, bool pairs, const Launch& launch) {
+  const Operands o{op.a, op.b, op.c, op.offsets, &op.a_scale, &op.b_scales};
+  if (op.a.dtype == DType::e5m2)
+    launch_product<Product::output, __nv_fp8_e5m2, Sums::in_registers>(o, op.accumulate, pairs, launch);
+  else if (op.how.fast_sums)
+    launch_product<Product::output, __nv_fp8_e4m3>(o, op.accumulate, pairs, launch);
+  else
+    launch_product<Product::output, __nv_fp8_e4m3, Sums::in_registers>(o, op.accumulate, pairs, launch);
+}
+void hopper_run(const GroupedFp8WeightGrad<Tensor>& op, bool pairs, const Launch& launch) {
+  launch_product<Product::weight_grad, __nv_fp8_e5m2, Sums::in_registers>(
+      {op.dy, op.x, op.dweight, op.offsets, &op.dy_scale, &op.x_scale}, op.accumulate, pairs, launch);
 }
 
 }  // namespace redline::ops::cuda

@@ -37,6 +37,8 @@ void run(const BiasGrad<Tensor>& op, const Launch& launch);
 void run(const GroupedLinear<Tensor>& op, const Launch& launch);
 void run(const GroupedLinearInputGrad<Tensor>& op, const Launch& launch);
 void run(const GroupedLinearWeightGrad<Tensor>& op, const Launch& launch);
+void run(const GroupedFp8Product<Tensor>& op, const Launch& launch);
+void run(const GroupedFp8WeightGrad<Tensor>& op, const Launch& launch);
 void run(const Orthogonalize<Tensor>& op, const Launch& launch);
 void run(const RopeQkNorm<Tensor>& op, const Launch& launch);
 void run(const RopeQkNormGrad<Tensor>& op, const Launch& launch);

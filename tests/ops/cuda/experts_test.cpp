@@ -2,7 +2,7 @@
 // and the balance of loads. Every op gets what the CPU made before it, so that one error shows once.
 #include "ops/cuda/experts.h"
 
-#include "testing/card_check.h"
+#include "ops/cuda/fp8_check.h"
 
 namespace redline::ops {
 namespace {
@@ -141,6 +141,31 @@ TEST_F(CudaExperts, RowsAndSumsAgree) {
         expect_agreement(card(), Combine<Tensor>{y, {}, {}, r.places, r.memory.uniform({c.n, c.d}), accumulate});
       expect_agreement(card(), CombineGrad<Tensor>{dout, y, r.weights, r.rows, r.places, r.memory.zeros({m, c.d}),
                                                    r.memory.zeros({c.n, c.k})});
+    }
+}
+
+// Rows in eight bits are the bytes that quantize makes of those that are not, for tokens of all places and for none.
+TEST_F(CudaExperts, RowsInEightBitsAreThoseOfQuantize) {
+  for (const CardRouterCase& c : {CardRouterCase{32, 48, 8, 3, 5, false}, CardRouterCase{48, 16, 6, 6, 1, true},
+                                  CardRouterCase{16, 272, 5, 2, 16, false}, CardRouterCase{704, 64, 64, 8, 13, true}})
+    for (const std::int64_t align : {1, 16}) {
+      CardRouted r(c, align);
+      const std::int64_t m = r.rows.elements();
+      const Tensor y = r.memory.uniform({m, c.d}), dout = r.memory.uniform({c.n, c.d});
+      for (Fp8Ask ask : kRowsOrColumns) {
+        if (!ask.rows) continue;  // whose columns are the rows turned over
+        for (const bool keeps : {false, true}) {
+          ask.dtype = DType::e4m3;
+          expect_bytes_of_quantize(card(), r.memory,
+                                   GatherRows<Tensor>{r.x, r.rows, r.places, r.memory.zeros({m, c.d})},
+                                   &GatherRows<Tensor>::y, keeps, ask);
+          ask.dtype = DType::e5m2;
+          expect_bytes_of_quantize(card(), r.memory,
+                                   CombineGrad<Tensor>{dout, y, r.weights, r.rows, r.places, r.memory.zeros({m, c.d}),
+                                                       r.memory.zeros({c.n, c.k})},
+                                   &CombineGrad<Tensor>::dy, keeps, ask);
+        }
+      }
     }
 }
 

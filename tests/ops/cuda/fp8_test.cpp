@@ -95,6 +95,19 @@ TEST_F(CudaFp8, WeightsHaveTheScaleOfTheirLargest) {
       }
     }
   }
+  // Several matrices, each with a scale of its own, and each turned over for itself.
+  for (const Shape& shape : {Shape{3, 16, 48}, Shape{5, 144, 80}, Shape{64, 32, 16}}) {
+    Memory memory;
+    const Tensor weight = of_all_sizes(memory, {shape[0] * shape[1], shape[2]}, -10, 0);
+    for (std::int64_t i = 0; i < weight.elements(); ++i)
+      weight.f32()[i] *= std::exp2(static_cast<float>(i / (shape[1] * shape[2]) % 7));
+    const Tensor rows = memory.array(DType::e4m3, shape),
+                 turned = memory.array(DType::e4m3, {shape[0], shape[2], shape[1]});
+    const Tensor scales = memory.zeros({shape[0] * kScaleFloats});
+    expect_agreement(card(), QuantizeWeight<Tensor>{{weight.data, weight.dtype, shape}, rows, turned, scales},
+                     kExactly);
+    expect_agreement(card(), Quantize<Tensor>{rows, {.columns = turned}}, kExactly);
+  }
   Memory memory;
   const Tensor zeros = memory.zeros({32, 48}), rows = memory.array(DType::e4m3, {32, 48});
   expect_agreement(card(), QuantizeWeight<Tensor>{zeros, rows, {}, scale_entry(memory, 4)}, kExactly);

@@ -3,7 +3,9 @@
 #include <map>
 #include <numeric>
 
+#include "ops/cpu/kernels.h"
 #include "ops/cuda/grouped_tiles.h"
+#include "ops/fp8_values.h"
 #include "testing/card_check.h"
 
 namespace redline::ops {
@@ -140,6 +142,73 @@ TEST_F(CudaGrouped, AgreesWithTheCpuOnRandomShapes) {
          return made;
        }))
     expect_products(c.sizes, c.left_over, c.k, c.m);
+}
+
+class CudaGroupedFp8 : public CudaGrouped {
+ protected:
+  // Both products of rows, with fast sums and without, and the gradient of weights. Rows without a group are NaN.
+  void expect_fp8(const std::vector<std::int64_t>& sizes, std::int64_t left_over, std::int64_t k, std::int64_t m) {
+    SCOPED_TRACE(fmt::format("{} groups, the first of {} rows, {} left over, {} -> {}", sizes.size(), sizes[0],
+                             left_over, k, m));
+    const std::vector<std::int64_t> offsets = offsets_of(sizes);
+    const std::int64_t n = offsets.back() + left_over, groups = std::ssize(sizes);
+    Memory memory;
+    const Tensor at = memory.integers(offsets), x_scale = scale_entry(memory, 0x1p7f);
+    const Tensor dy_scale = scale_entry(memory, 0x1p3f), weight_scales = memory.zeros({groups * kScaleFloats});
+    for (std::int64_t g = 0; g < groups; ++g) {
+      const float scale = std::exp2(static_cast<float>(g % 5) - 2);
+      weight_scales.as<Fp8Scale>()[g].scale = scale, weight_scales.as<Fp8Scale>()[g].inverse = 1 / scale;
+    }
+    const auto cast = [&](DType dtype, std::int64_t rows, std::int64_t columns, std::int64_t end, const Tensor& scale) {
+      const Tensor values = memory.uniform({rows, columns});
+      std::fill(values.f32() + end * columns, values.f32() + values.elements(), std::nanf(""));
+      const Fp8Copies<Tensor> to{memory.array(dtype, {rows, columns}), memory.array(dtype, {columns, rows}), scale, {}};
+      cpu::run(Quantize<Tensor>{values, to}, *all_pools()[1]);
+      return to;
+    };
+    const Fp8Copies<Tensor> x = cast(DType::e4m3, n, k, offsets.back(), x_scale);
+    const Fp8Copies<Tensor> dy = cast(DType::e5m2, n, m, offsets.back(), dy_scale);
+    Tensor weight = cast(DType::e4m3, groups * m, k, groups * m, x_scale).rows;
+    weight.shape = {groups, m, k};
+    const auto within = [](double sums) { return Agreement{.bf16 = sums, .types = {DType::bf16}, .shifts = {0}}; };
+    for (const bool accumulate : {false, true}) {
+      for (const bool fast : {false, true}) {
+        GroupedFp8Product<Tensor> y{x.rows, weight, at, x_scale, weight_scales, memory.uniform({n, m}), accumulate};
+        y.how.fast_sums = fast;
+        expect_agreement(card(), y, within(fast ? 9e-3 : 5e-3));
+      }
+      Tensor turned = weight;
+      turned.shape = {groups, k, m};  // any numbers will do
+      expect_agreement(
+          card(),
+          GroupedFp8Product<Tensor>{dy.rows, turned, at, dy_scale, weight_scales, memory.uniform({n, k}), accumulate},
+          within(5e-3));
+      if (n % 16 != 0) continue;  // no product takes such columns
+      expect_agreement(card(),
+                       GroupedFp8WeightGrad<Tensor>{dy.columns, x.columns, at, dy_scale, x_scale,
+                                                    memory.uniform({groups, m, k}), accumulate},
+                       within(1e-3));
+    }
+  }
+};
+
+TEST_F(CudaGroupedFp8, AgreesWithTheCpu) {
+  for (const auto& sizes : kSplits)
+    for (const std::int64_t left_over : {0, 3, 130}) {
+      const std::int64_t rows = offsets_of(sizes).back();
+      if (rows + left_over > 0) expect_fp8(sizes, left_over, 80, 48);
+      expect_fp8(sizes, 16 - rows % 16, 80, 48);
+    }
+}
+
+TEST_F(CudaGroupedFp8, AgreesWithTheCpuOverManyTiles) {
+  expect_fp8({300, 0, 129, 640}, 11, 592, 848);
+  expect_fp8({1100}, 4, 512, 1024);
+  expect_fp8({70, 30, 200, 5}, 15, 2048, 272);
+  std::vector<std::int64_t> sizes;
+  const Random random(3, 4);
+  for (std::uint64_t g = 0; g < 96; ++g) sizes.push_back(static_cast<std::int64_t>(random.below(g, 90)));
+  expect_fp8(sizes, 16 - offsets_of(sizes).back() % 16, 320, 784);
 }
 
 // A product that Hopper's kernel could take and does not is many times slower: the shapes of OLMoE are taken.
