@@ -87,6 +87,44 @@ std::string plain_word(std::string_view flag) {
   return word;
 }
 
+// llm.c's flags of one dash, by the names that its program has for them. Its -h, choices of HellaSwag, is help here.
+struct ShortFlag {
+  std::string_view flag, name;
+};
+constexpr ShortFlag kLlmC[] = {
+    {"-i", "train_files"},
+    {"-j", "input_val_bin"},
+    {"-o", "out_dir"},
+    {"-e", "load_from"},
+    {"-b", "batch_size"},
+    {"-t", "seq_len"},
+    {"-d", "total_batch_size"},
+    {"-l", "learning_rate"},
+    {"-u", "warmup_iterations"},
+    {"-q", "final_learning_rate_frac"},
+    {"-k", "lr_scheduler_type"},
+    {"-c", "weight_decay"},
+    {"-x", "max_steps"},
+    {"-v", "val_loss_every"},
+    {"-m", "val_max_steps"},
+    {"-s", "sample_every"},
+    {"-g", "genT"},
+    {"-n", "checkpoint_every"},
+    {"-nk", "checkpoints_keep"},
+    {"-nm", "major_checkpoint_every"},
+    {"-y", "resume"},
+    {"-z", "zero_stage"},
+    {"-r", "recompute"},
+    {"-sl", "skip_update_lossz"},
+    {"-sg", "skip_update_gradz"},
+    {"-w", "use_master_weights"},
+    {"-f", "override_enable_tf32"},
+    {"-ge", "gelu_fusion"},
+    {"-lg", "log_gpu_every"},
+    {"-pn", "num_nodes"},
+    {"-pg", "nproc_per_node"},
+};
+
 constexpr FlagNames kElsewhere[] = {
     {"--temperature", " temp t "},
     {"--tokens", " max-new-tokens max-tokens n-predict num-tokens new-tokens n-tokens length max-length "},
@@ -208,6 +246,10 @@ struct Arguments::Impl {
   // What was meant, from the surest sign on: another tool's name for one of our flags, the beginning of one, a key of
   // the configuration, a slip of the keys.
   std::string advice_on(const std::string& name, const Words& values) const {
+    if (const auto there = std::ranges::find(kLlmC, name, &ShortFlag::flag); there != std::end(kLlmC)) {
+      const std::string advice = advice_on(fmt::format("--{}", there->name), values);
+      if (!advice.empty() && declared.takes_keys()) return fmt::format("llm.c's {}: {}", there->name, advice);
+    }
     const std::string word = plain_word(name);
     const auto here = [&](std::string_view flag) {
       const auto it = std::ranges::find_if(flags, [&](const auto& f) { return f->name == flag; });

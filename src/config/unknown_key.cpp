@@ -1,6 +1,6 @@
 // "Did you mean": the nearest of a list of names, the names and values that keys and sections have in the trainers that
-// people come from (Hugging Face, nanoGPT, llm.c, Lightning, Megatron, MaxText, torchtitan, Transformer Engine), and
-// the sentence about a key that is not known here. docs/coming_from.md shows the tables to people.
+// people come from (Hugging Face, nanoGPT, llm.c, Lightning, Megatron, MaxText, torchtitan, Transformer Engine,
+// DeepSpeed), and the sentence about a key that is not known here. docs/coming_from.md shows the tables to people.
 #include <algorithm>
 #include <cctype>
 #include <limits>
@@ -64,7 +64,7 @@ constexpr Names kKeys[] = {
     {"data.separator", " document_separator "},
     {"train.batch_size",
      " per_device_train_batch_size per_device_batch_size micro_batch_size train_batch_size global_batch_size "
-     "device_batch_size batch bs local_batch_size total_batch_size "},
+     "device_batch_size batch bs local_batch_size total_batch_size train_micro_batch_size_per_gpu "},
     {"train.seq_len",
      " max_length block_size context_length context_size context_window sequence_length seq_length max_seq_len "
      "max_seq_length ctx_len n_ctx model_max_length seqlen max_target_length crop_size "},
@@ -88,14 +88,16 @@ constexpr Names kKeys[] = {
     {"train.recompute",
      " gradient_checkpointing activation_checkpointing grad_checkpointing recompute_granularity remat_policy "
      "activation_checkpoint.mode ac_mode recompute_activations "},
-    {"optim.lr", " learning_rate base_lr max_lr peak_lr "},
+    {"optim.lr", " learning_rate base_lr max_lr peak_lr warmup_max_lr optimizer.params.lr "},
     {"optim.min_lr",
      " min_learning_rate lr_min eta_min learning_rate_min cosine_learning_rate_final_fraction final_learning_rate_frac "
      "learning_rate_final_fraction min_lr_factor lr_min_ratio "},
-    {"optim.warmup_steps", " warmup num_warmup_steps warmup_iters warmup_iterations warmup_ratio lr_warmup_iters "},
+    {"optim.warmup_steps",
+     " warmup num_warmup_steps warmup_iters warmup_iterations warmup_ratio lr_warmup_iters "
+     "warmup_num_steps "},
     {"optim.schedule",
      " scheduler lr_scheduler lr_schedule lr_scheduler_type scheduler_type lr_decay_style decay_lr decay_type "
-     "lr_schedule_type "},
+     "lr_schedule_type scheduler.type "},
     {"optim.weight_decay", " wd l2 adam_weight_decay "},
     {"optim.beta1", " adam_beta1 beta_1 betas adam_betas adam_b1 "},
     {"optim.beta2", " adam_beta2 beta_2 adam_b2 "},
@@ -105,7 +107,8 @@ constexpr Names kKeys[] = {
      "gradient_clipping_threshold "},
     {"precision.matmul",
      " dtype torch_dtype bf16 fp16 precision mixed_precision amp use_fp8 fp8_autocast quantization allow_tf32 "
-     "float8 enable_fp8 fp8_format weight_dtype "},
+     "float8 enable_fp8 fp8_format weight_dtype tf32 enable_tf32 override_enable_tf32 float32_matmul_precision "
+     "bf16.enabled fp16.enabled "},
     {"checkpoint.every",
      " save_every save_steps save_interval save_strategy checkpoint_every checkpoint_interval checkpoint_steps "
      "ckpt_every "
@@ -114,8 +117,12 @@ constexpr Names kKeys[] = {
     {"checkpoint.keep",
      " save_total_limit keep_last keep_last_n max_checkpoints num_to_keep keep_latest_k checkpoints_keep "
      "max_num_checkpoints_to_keep "},
-    {"log.every", " logging_steps log_interval log_every log_steps print_every log_freq log_period "},
-    {"log.sinks", " report_to loggers logger wandb tensorboard wandb_log enable_tensorboard enable_wandb "},
+    {"log.every",
+     " logging_steps log_interval log_every log_steps print_every log_freq log_period "
+     "steps_per_print "},
+    {"log.sinks",
+     " report_to loggers logger wandb tensorboard wandb_log enable_tensorboard enable_wandb "
+     "tensorboard.enabled wandb.enabled "},
     {"model.qk_norm", " use_qk_norm qk_layernorm "},
     {"data.packing", " packing pack_sequences packed_sequences pack_dataset "},
     {"data.max_segments", " max_segments_per_seq "},
@@ -125,16 +132,13 @@ constexpr Names kKeys[] = {
     {"data.shuffle_buffer", " shuffle_buffer_size buffer_size "},
     {"data.seed", " data_shuffle_seed "},
     {"train.sample_tokens", " gent genmodel_tokens "},
-    {"optim.name", " opt_type optimizer_type optimizer.name "},
+    {"optim.name", " opt_type optimizer_type optimizer.name optimizer.type "},
     {"optim.warmup_fraction", " warmup_steps_fraction "},
     {"optim.decay_fraction", " decay_ratio "},
     {"optim.moments", " use_8bit_optim use_8bit_adam optim_bits adam_8bit state_precision "},
     {"kernels.attention",
      " attention attention_backend attn_implementation attn_backend use_flash_attention use_flash_attn flash_attention "
      "enable_flash_sdp attention_type "},
-    {"memory.fit",
-     " cpu_offload enable_cpu_offload offload_optimizer offload_optimizer_states optimizer_offload offload_param "
-     "offload_master offload_residual offload_activations "},
     {"kernels.graphs", " use_cuda_graphs cuda_graphs enable_cuda_graph use_cudagraph "},
     {"kernels.tuning",
      " compile torch_compile compile_mode compile.enable torch_compile_mode max_autotune use_compile "},
@@ -142,15 +146,18 @@ constexpr Names kKeys[] = {
     {"kernels.deterministic", " use_deterministic_algorithms deterministic_mode "},
     {"parallel.mode",
      " use_zero1 use_fsdp zero_stage fsdp sharding_strategy data_parallel_shard_degree data_parallel_replicate_degree "
-     "ici_fsdp_parallelism ici_data_parallelism dcn_data_parallelism use_distributed_optimizer zero_optimization "},
-    {"parallel.wire", " reduce_dtype grad_reduce_dtype mixed_precision_reduce "},
+     "ici_fsdp_parallelism ici_data_parallelism dcn_data_parallelism use_distributed_optimizer zero_optimization "
+     "zero_optimization.stage "},
+    {"parallel.wire", " reduce_dtype grad_reduce_dtype mixed_precision_reduce communication_data_type "},
     {"parallel.sequence",
      " context_parallel_degree context_parallel_size sequence_parallel_size ulysses_sequence_parallel_size "
      "ulysses_degree ici_context_parallelism "},
     {"parallel.timeout", " init_timeout_seconds train_timeout_seconds distributed_timeout_minutes "},
     {"memory.fit",
-     " cpu_offload enable_cpu_offload offload_optimizer offload_param optimizer_offload optimizer_cpu_offload "
-     "optimizer_memory_host_offload parameter_memory_host_offload activation_offload "},
+     " cpu_offload enable_cpu_offload offload_optimizer offload_optimizer_states offload_param optimizer_offload "
+     "optimizer_cpu_offload offload_master offload_residual offload_activations optimizer_memory_host_offload "
+     "parameter_memory_host_offload activation_offload zero_optimization.offload_optimizer.device "
+     "zero_optimization.offload_param.device "},
     {"memory.limit",
      " xla_python_client_mem_fraction gpu_memory_fraction per_process_gpu_memory_fraction gpu_memory_limit "},
     {"guard.spike", " skip_update_gradz skip_update_lossz "},
@@ -183,6 +190,14 @@ constexpr Elsewhere kSettings[] = {
     {"quantization", "fp8", "precision.matmul=fp8"},
     {"allow_tf32", "true", "precision.matmul=tf32"},
     {"allow_tf32", "false", "precision.matmul=fp32"},
+    {"tf32", "true", "precision.matmul=tf32"},
+    {"tf32", "false", "precision.matmul=fp32"},
+    {"override_enable_tf32", "1", "precision.matmul=tf32"},
+    {"override_enable_tf32", "0", "precision.matmul=fp32"},
+    {"float32_matmul_precision", "highest", "precision.matmul=fp32"},
+    {"float32_matmul_precision", "high", "precision.matmul=tf32"},
+    {"bf16.enabled", "true", "precision.matmul=bf16"},
+    {"bf16", "true", "precision.matmul=bf16"},
     {"dtype", "bfloat16", "precision.matmul=bf16"},
     {"dtype", "float32", "precision.matmul=fp32"},
     {"compile", "true", "kernels.tuning=on"},
@@ -214,6 +229,9 @@ constexpr Elsewhere kSettings[] = {
     {"zero_stage", "0", "parallel.mode=ddp"},
     {"zero_stage", "1", "parallel.mode=zero1"},
     {"zero_stage", "3", "parallel.mode=fsdp"},
+    {"zero_optimization.stage", "0", "parallel.mode=ddp"},
+    {"zero_optimization.stage", "1", "parallel.mode=zero1"},
+    {"zero_optimization.stage", "3", "parallel.mode=fsdp"},
     {"packing", "true", "data.packing=pack"},
     {"packing", "false", "data.packing=pad"},
     {"grain_debug_mode", "true", "data.debug=true"},
@@ -249,8 +267,12 @@ constexpr Names kWithoutKey[] = {
      " expandable_segments pytorch_cuda_alloc_conf empty_cache "},
     {"batches travel from pinned memory beside the step, and workers live as long as the run, always",
      " pin_memory non_blocking persistent_workers drop_last "},
+    {"there is no fp16, which needs its losses scaled: precision.matmul=bf16 has the range of fp32",
+     " loss_scale initial_scale_power loss_scale_window hysteresis min_loss_scale "},
+    {"what the card does stands in metrics.jsonl at every step", " log_gpu_every "},
     {"work that can overlap is put beside other work when the step is lowered",
-     " xla_gpu_enable_latency_hiding_scheduler xla_gpu_enable_async_collectives "
+     " overlap_comm contiguous_gradients reduce_bucket_size allgather_bucket_size allgather_partitions reduce_scatter "
+     "xla_gpu_enable_latency_hiding_scheduler xla_gpu_enable_async_collectives "
      "xla_gpu_enable_highest_priority_async_stream xla_gpu_enable_triton_softmax_fusion "},
     {"the fastest algorithm of each product is measured (kernels.tuning)",
      " xla_gpu_triton_gemm_any xla_gpu_pgle_profile_file_or_directory_path xla_gpu_autotune_level "
@@ -264,7 +286,8 @@ constexpr Names kWithoutKey[] = {
     {"ranks are started by `redline launch -n N -- train ...`, torchrun, srun or mpirun",
      " nproc_per_node nnodes standalone num_gpus num_nodes "},
     {"the time of every node is shown by `redline profile`",
-     " profiler enable_profiling profile_freq profile_cleanly skip_first_n_steps_for_profiler nsys_profile "},
+     " profiler enable_profiling profile_freq profile_cleanly skip_first_n_steps_for_profiler nsys_profile "
+     "wall_clock_breakdown flops_profiler.enabled "},
     {"questions with choices are answered by `redline eval --choices`", " hellaswag_eval run_hellaswag "},
     {"held-out loss of a checkpoint is computed by `redline eval`", " eval_only "},
 };

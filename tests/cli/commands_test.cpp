@@ -13,6 +13,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 #include <thread>
 
 #include "base/files.h"
@@ -79,6 +80,28 @@ TEST_F(Commands, FlagsFromElsewhereAreKeysHere) {
   expect_bad_input({"data", "stats", "ping", "--crop-size", "1024"}, {"no flag '--crop-size'", "'--seq-len N'"});
   expect_bad_input({"train", "--hidden-size=64"}, {"no flag '--hidden-size'", "model.hidden=VALUE"});
   expect_bad_input({"plan", "--train.seq_len", "64"}, {"train.seq_len=VALUE"});
+}
+
+// Every flag of llm.c that docs/coming_from.md has beside a name.
+TEST_F(Commands, FlagsOfLlmCAreAnsweredAsThePageSays) {
+  std::istringstream page(real_files().read(Path(testing::source_folder()) / "docs" / "coming_from.md"));
+  std::size_t flags = 0;
+  for (std::string line; std::getline(page, line);) {
+    const std::size_t begin = line.find(" | `-"), end = line.find("` | ", begin + 5);
+    if (!line.starts_with("| `") || begin == line.npos || end == line.npos) continue;
+    const std::string here = line.substr(end + 4);
+    std::istringstream cell(line.substr(begin + 3, end - begin - 3));  // `-pn`, `-pg
+    for (std::string flag; cell >> flag;) {
+      std::erase_if(flag, [](char c) { return c == '`' || c == ','; });
+      if (flag == "-h" || flag == "-y") continue;  // help; a switch here as there
+      const std::string ours = here.starts_with("nothing") ? "nothing to set" : here.substr(1, here.find('`', 1) - 1);
+      expect_bad_input({"train", "quick", flag, "1"}, {fmt::format("no flag '{}'; llm.c's ", flag), ours});
+      ++flags;
+    }
+  }
+  EXPECT_GT(flags, 25u);
+  expect_bad_input({"train", "quick", "-y", "1"}, {"no flag '-y'", "'--resume'"});
+  expect_bad_input({"train", "quick", "-z", "3"}, {"'parallel.mode=fsdp'"});
 }
 
 TEST_F(Commands, WhatSteersATerminalIsNotPassedOn) {
