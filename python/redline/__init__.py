@@ -7,6 +7,7 @@
     shards = redline.tokens("data/wiki")                      # numpy memmaps of a folder of `redline data prepare`
 """
 import collections
+import importlib.util
 import json
 import os
 import shutil
@@ -44,6 +45,21 @@ def program():
     return found
 
 
+def environment():
+    """The variables that the program runs with. It finds NVIDIA's wheels beside this package; where Python has them in
+    another folder (an environment that sees the system's packages), LD_LIBRARY_PATH gets their folders, as its last."""
+    variables = dict(os.environ)
+    found = importlib.util.find_spec("nvidia")
+    beside = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "nvidia")
+    places = [place for place in (found.submodule_search_locations or [] if found else [])
+              if os.path.realpath(place) != os.path.realpath(beside)]
+    folders = [folder for place in places for name in ("cu13", "cudnn", "nccl")
+               if os.path.isdir(folder := os.path.join(place, name, "lib"))]
+    if folders:
+        variables["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, [variables.get("LD_LIBRARY_PATH"), *folders]))
+    return variables
+
+
 def main():
     """The command `redline`: this process becomes the program."""
     try:
@@ -51,7 +67,7 @@ def main():
     except Error as error:
         print(f"redline: error: {error}", file=sys.stderr)
         sys.exit(error.status)
-    os.execv(path, ["redline", *sys.argv[1:]])
+    os.execve(path, ["redline", *sys.argv[1:]], environment())
 
 
 def version():
@@ -209,7 +225,7 @@ def _run(words, quiet=True):
 
     interrupted = False
     with subprocess.Popen([program(), *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, text=True, encoding="utf-8", errors="replace",
+                          stderr=subprocess.PIPE, text=True, encoding="utf-8", errors="replace", env=environment(),
                           start_new_session=True) as process:
         readers = [threading.Thread(target=listen), threading.Thread(target=lambda: out.append(process.stdout.read()))]
         for reader in readers:

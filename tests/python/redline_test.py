@@ -5,6 +5,7 @@ program's sentences. numpy and pandas are used where they are installed; without
 Usage: redline_test.py PROGRAM
 """
 import contextlib
+import importlib.machinery
 import importlib.util
 import io
 import json
@@ -47,6 +48,24 @@ class Redline(unittest.TestCase):
         self.assertEqual(caught.exception.status, status)
         self.assertIn(part, str(caught.exception))
         self.assertNotIn("redline: error:", str(caught.exception))
+
+    def test_libraries_in_another_folder_of_pythons_are_found(self):
+        for name in ("cu13", "cudnn", "other"):
+            os.makedirs(self.path("nvidia", name, "lib"))
+        with mock.patch.object(sys, "path", [self.folder, *sys.path]), mock.patch.dict(os.environ):
+            os.environ["LD_LIBRARY_PATH"] = "/before"
+            folders = redline.environment()["LD_LIBRARY_PATH"].split(os.pathsep)
+        self.assertEqual(folders[0], "/before")
+        self.assertEqual([f for f in folders if f.startswith(self.folder)],
+                         [self.path("nvidia", name, "lib") for name in ("cu13", "cudnn")])
+
+    def test_libraries_beside_the_package_need_no_variable(self):
+        spec = importlib.machinery.ModuleSpec("nvidia", None, is_package=True)
+        spec.submodule_search_locations = [os.path.join(PYTHON, "nvidia")]
+        with mock.patch.object(importlib.util, "find_spec", return_value=spec):
+            self.assertEqual(redline.environment(), dict(os.environ))
+        with mock.patch.object(importlib.util, "find_spec", return_value=None):
+            self.assertEqual(redline.environment(), dict(os.environ))
 
     def test_train_takes_short_and_full_names_and_returns_the_end(self):
         end = self.train(max_steps=3, lr=1e-3)
