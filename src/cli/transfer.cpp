@@ -129,24 +129,37 @@ int run_export(const Words& words) {
           average);
 }
 
-// The families that can be read. What was run where, and held against what: docs/hugging_face.md.
+// The families that can be read, and what each can do. What was run where: docs/hugging_face.md.
 int list_families(bool json) {
+  constexpr const char* kHeldAgainst = "transformers 5.22";
   io::Json rows = io::Json::array();
   for (const model::Family* f : model::families()) {
     rows.push_back({{"family", f->name},
                     {"architecture", f->hf_architecture},
                     {"model_type", f->hf_model_type},
-                    {"windows", f->decoder.windows != model::WindowedLayers::none}});
+                    {"train", true},
+                    {"fp8", f->decoder.experts ? "beside experts" : "all"},
+                    {"windows", f->decoder.windows != model::WindowedLayers::none},
+                    {"ranks", true},
+                    {"held_against", kHeldAgainst}});
   }
   if (json) {
     print_json(rows);
     return kDone;
   }
-  print(fmt::format("{:<9} {:<21} {}\n", "family", "architecture", "windows"));
+  const auto line = [](const auto&... cells) {
+    print(fmt::format("{:<9} {:<21} {:<5} {:<14} {:<7} {:<5} {}\n", cells...));
+  };
+  const auto word = [](const io::Json& cell) {
+    return cell.is_boolean() ? std::string(cell.get<bool>() ? "yes" : "no") : cell.get<std::string>();
+  };
+  line("family", "architecture", "train", "fp8", "windows", "ranks", "held against");
   for (const io::Json& row : rows)
-    print(fmt::format("{:<9} {:<21} {}\n", row["family"].get<std::string>(), row["architecture"].get<std::string>(),
-                      row["windows"].get<bool>() ? "yes" : "no"));
-  print("Each is trained, imported, exported, verified and sampled; docs/hugging_face.md says what was run where.\n");
+    line(word(row["family"]), word(row["architecture"]), word(row["train"]), word(row["fp8"]), word(row["windows"]),
+         word(row["ranks"]), word(row["held_against"]));
+  print(
+      "Each is imported, exported, verified and sampled as well; docs/hugging_face.md says what was run on cards, and "
+      "what of experts is in eight bits.\n");
   return kDone;
 }
 

@@ -265,7 +265,12 @@ Transferred import_model(FileSystem& files, const Checkpoint& source, const Path
   whole.dtype = DType::f32;
   whole.shard_bytes = std::numeric_limits<std::int64_t>::max();
   Hashes hashes;
-  Transferred transferred = fill(files, source, tokens_of(files, source, {}), folder, whole, hashes);
+  Tokens tokens = tokens_of(files, source, {});
+  const std::int64_t ids = tokens.tokenizer ? tokens.tokenizer->vocabulary() : source.model.vocab;
+  if (ids < source.model.vocab)  // padding of a few is usual, a tokenizer of another model is not
+    tokens.note = fmt::format("the tokenizer has {} ids, and the model {}: {} of its rows stand for no token", ids,
+                              source.model.vocab, source.model.vocab - ids);
+  Transferred transferred = fill(files, source, tokens, folder, whole, hashes);
   io::write_manifest(files, folder.path(), 0, hashes);
   folder.complete();
   return transferred;

@@ -470,6 +470,10 @@ Path find_weights_folder(FileSystem& files, const Path& given, const UseWeights&
     }
   } else if (!files.exists(argument / "config.json") || !has_weights(files, argument)) {
     refuse_pickle(files, argument);
+    for (const std::string& name : files.list(argument))
+      if (name.starts_with("model-") && name.ends_with(".safetensors"))
+        fail_user("{}: there are shards of weights ({}, …), but no {}, which says what each holds; get it as well",
+                  shown, name, kWeightsIndex);
     fail_user(
         "{}: no weights here: neither a run (checkpoints/), nor a checkpoint ({}), nor a Hugging Face folder "
         "(config.json, and {} or {})",

@@ -510,10 +510,22 @@ WeightFiles::WeightFiles(FileSystem& files, const Path& folder) {
   const WeightMap map = read_index(files, listing_);
   std::map<std::string, std::size_t> promised;  // tensors of each shard
   for (const auto& [tensor, name] : map) ++promised[name];
+  std::vector<std::string> missing;
+  std::size_t tensors = 0;  // of these
   for (const auto& [name, count] : promised) {
-    if (!files.exists(folder / name))
-      fail_user("{}: the shard {} is missing; {} names it for {}", folder.string(), name, kWeightsIndex,
-                counted(count, "tensor"));
+    if (files.exists(folder / name)) continue;
+    missing.push_back(name);
+    tensors += count;
+  }
+  if (missing.size() == 1)
+    fail_user("{}: the shard {} is missing; {} names it for {}", folder.string(), missing[0], kWeightsIndex,
+              counted(tensors, "tensor"));
+  if (!missing.empty())
+    fail_user("{}: {} of the {} shards that {} names are missing, with {}: {}{}", folder.string(), missing.size(),
+              promised.size(), kWeightsIndex, counted(tensors, "tensor"),
+              fmt::join(missing.begin(), missing.begin() + std::min<std::ptrdiff_t>(3, std::ssize(missing)), ", "),
+              missing.size() > 3 ? ", …" : "");
+  for (const auto& [name, count] : promised) {
     open(name);
     for (const StoredTensor& t : files_.back().reader->tensors()) {
       const auto it = map.find(t.name);

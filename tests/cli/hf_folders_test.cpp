@@ -9,6 +9,7 @@
 #include "data/tokenizer/tokenizer.h"
 #include "io/json.h"
 #include "io/safetensors.h"
+#include "model/family.h"
 #include "testing/paths.h"
 
 namespace redline::cli {
@@ -210,6 +211,22 @@ TEST_F(HfFolders, ShardsThatAreNotWhatTheIndexSays) {
   std::filesystem::rename(first, folder_ / "shards/away");
   expect_bad_input({"import", "shards", "--out", "in"}, {first.filename().string() + " is missing"});
   expect_bad_input({"eval", "--checkpoint", "shards", "--data", "ping", "--device", "cpu"}, {"is missing"});
+  const Path second = folder_ / "shards" / real_files().list(folder_ / "shards")[3];
+  ASSERT_TRUE(second.filename().string().starts_with("model-00002-of-")) << second;
+  std::filesystem::remove(second);
+  expect_bad_input({"import", "shards", "--out", "in"},
+                   {"2 of the ", " are missing", first.filename().string() + ", " + second.filename().string()});
+  std::filesystem::rename(folder_ / "shards/away", first);
+  std::filesystem::remove(folder_ / "shards/model.safetensors.index.json");
+  expect_bad_input({"import", "shards", "--out", "in"}, {"shards", "no model.safetensors.index.json"});
+}
+
+TEST_F(HfFolders, EveryFamilyIsListedWithWhatItCan) {
+  const io::Json rows = io::Json::parse(must({"import", "--list", "--json"}).out);
+  EXPECT_EQ(rows.size(), model::families().size());
+  const std::string text = must({"import", "--list"}).out;
+  for (const io::Json& row : rows)
+    EXPECT_TRUE(says(text, {row["architecture"].get<std::string>(), row["held_against"].get<std::string>()}));
 }
 
 TEST_F(HfFolders, ATokenizerGoesAlongAndMustFit) {
@@ -223,7 +240,7 @@ TEST_F(HfFolders, ATokenizerGoesAlongAndMustFit) {
   write("words.txt", "a few words to learn from, a few words more\n");
   must({"tokenizer", "train", "--vocab-size", "270", "--special", "<|endoftext|>", "--out", "hf/tokenizer.json",
         "words.txt"});
-  must({"import", "hf", "--out", "in"});
+  EXPECT_TRUE(says(must({"import", "hf", "--out", "in"}).out, {"270 ids, and the model 384", "114 of its rows"}));
   must({"export", "--checkpoint", "in", "--out", "out"});
   EXPECT_EQ(real_files().read(folder_ / "hf/tokenizer.json"), real_files().read(folder_ / "out/tokenizer.json"));
   EXPECT_EQ(io::read_json(real_files(), folder_ / "out/tokenizer_config.json")["eos_token"], "<|endoftext|>");
