@@ -61,10 +61,16 @@ class Fp8Pass {
  public:
   Fp8Pass(Writer& writer, Fp8Linears& linears) : w_(writer), linears_(linears), nodes_(writer.program().nodes) {
     for (const auto& [weight, linear] : linears.by_weight) weight_of_[w_.gradient_of_parameter(weight)] = weight;
+    for (std::size_t i = 0; i < nodes_.size(); ++i)
+      each_operand(nodes_[i].op, [&](std::string_view, ValueId id, Access access) {
+        uses_[w_.set().owner(id)].push_back({i, access != Access::write, access != Access::read});
+      });
   }
 
   void run() {
     for (std::size_t i = 0; i < nodes_.size(); ++i) std::visit([&](const auto& op) { look_at(i, op); }, nodes_[i].op);
+    std::multimap<std::size_t, std::size_t> made_by;  // copies, by their makers
+    for (std::size_t c = 0; c < copies_.size(); ++c) made_by.emplace(copies_[c].maker, c);
     Nodes written;
     std::size_t product = 0, head = 0;
     for (std::size_t i = 0; i < nodes_.size(); ++i) {
@@ -81,8 +87,7 @@ class Fp8Pass {
       }
       const std::size_t at = written.size();
       written.push_back(std::move(nodes_[i]));
-      for (Copies& c : copies_)
-        if (c.maker == i) make(c, written, at);
+      for (auto [c, end] = made_by.equal_range(i); c != end; ++c) make(copies_[c->second], written, at);
     }
     w_.program().nodes = std::move(written);
   }
@@ -124,27 +129,24 @@ class Fp8Pass {
   // The copies of a value as node `reader` finds it, by rows or by columns.
   std::size_t want(std::size_t reader, ValueId value, const Fp8Entry& entry, DType dtype, bool rows) {
     const std::size_t maker = maker_of(reader, value);
-    auto it = std::ranges::find_if(copies_, [&](const Copies& c) { return c.maker == maker && c.of == value; });
-    if (it == copies_.end()) it = copies_.insert(it, {.maker = maker, .of = value, .entry = entry, .dtype = dtype});
-    REDLINE_CHECK(it->entry.scale == entry.scale, "two linears read {}", w_.at(value).full_name());
-    (rows ? it->rows : it->columns) = true;
-    return static_cast<std::size_t>(it - copies_.begin());
+    const auto [known, fresh] = copy_of_.try_emplace({maker, value}, copies_.size());
+    if (fresh) copies_.push_back({.maker = maker, .of = value, .entry = entry, .dtype = dtype});
+    Copies& c = copies_[known->second];
+    REDLINE_CHECK(c.entry.scale == entry.scale, "two linears read {}", w_.at(value).full_name());
+    (rows ? c.rows : c.columns) = true;
+    return known->second;
   }
 
+  // An operand of a node, as the program was before this pass.
+  struct Use {
+    std::size_t node;
+    bool reads, writes;
+  };
   std::size_t maker_of(std::size_t reader, ValueId value) const {
-    for (std::size_t i = reader; i-- > 0;)
-      if (writes(nodes_[i], value)) return i;
+    const std::vector<Use>& uses = uses_.at(w_.set().owner(value));
+    for (auto u = uses.rbegin(); u != uses.rend(); ++u)
+      if (u->node < reader && u->writes) return u->node;
     fail_machine("nothing has written {} before {}", w_.at(value).full_name(), nodes_[reader].full_name());
-  }
-  bool touches(const Node& node, ValueId value, auto holds) const {
-    bool found = false;
-    each_operand(node.op, [&](std::string_view, ValueId id, Access access) {
-      found = found || (holds(access) && w_.set().owner(id) == w_.set().owner(value));
-    });
-    return found;
-  }
-  bool writes(const Node& node, ValueId value) const {
-    return touches(node, value, [](Access a) { return a != Access::read; });
   }
 
   // Makes the copies: the node at `at` casts itself, or another node after all written so far does.
@@ -188,10 +190,13 @@ class Fp8Pass {
 
   // Whether nodes other than products in eight bits read the value as its maker left it.
   bool read_by_others(const Copies& c) const {
-    for (std::size_t i = c.maker + 1; i < nodes_.size(); ++i) {
-      const bool product = std::ranges::find(products_, i, &Product::node) != products_.end();
-      if (!product && touches(nodes_[i], c.of, [](Access a) { return a != Access::write; })) return true;
-      if (writes(nodes_[i], c.of)) return false;
+    std::size_t written = nodes_.size();  // by the next node that does
+    for (const Use& use : uses_.at(w_.set().owner(c.of))) {
+      if (use.node <= c.maker) continue;
+      if (use.node > written) return false;
+      const auto product = std::ranges::lower_bound(products_, use.node, {}, &Product::node);
+      if (use.reads && (product == products_.end() || product->node != use.node)) return true;
+      if (use.writes) written = use.node;
     }
     return false;
   }
@@ -238,9 +243,11 @@ class Fp8Pass {
   Writer& w_;
   Fp8Linears& linears_;
   Nodes& nodes_;
-  std::map<ValueId, ValueId> weight_of_;  // by its gradient
+  std::map<ValueId, ValueId> weight_of_;      // by its gradient
+  std::map<ValueId, std::vector<Use>> uses_;  // by who owns the bytes, in the order of nodes
   std::vector<Copies> copies_;
-  std::vector<Product> products_, heads_;  // in the order of their nodes
+  std::map<std::pair<std::size_t, ValueId>, std::size_t> copy_of_;  // by maker and value
+  std::vector<Product> products_, heads_;                           // in the order of their nodes
 };
 
 }  // namespace

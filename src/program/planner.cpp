@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "base/dtype.h"
 #include "program/program.h"
@@ -16,24 +17,39 @@ std::int64_t place(const ProgramSet& set, std::vector<Lifetime> values, std::vec
   std::stable_sort(values.begin(), values.end(), [&](const Lifetime& a, const Lifetime& b) {
     return set.at(a.value).bytes() > set.at(b.value).bytes();
   });
+  // Most values live for a few nodes, and there are tens of thousands of them: those that a value could meet are found
+  // by when they live.
+  constexpr std::size_t kStretches = 256;
   struct Placed {
     std::int64_t begin, end;
     Lifetime lifetime;
+    std::size_t seen_by;  // the value that met it last
   };
-  std::vector<Placed> placed;  // by where they begin: a program of many layers has thousands
-  placed.reserve(values.size());
+  std::size_t nodes = 0;
+  for (const Lifetime& value : values) nodes = std::max(nodes, value.last + 1);
+  const std::size_t width = nodes / kStretches + 1;
+  std::vector<std::vector<std::size_t>> living(nodes / width + 1);  // by stretch of nodes
+  std::vector<Placed> placed;
+  std::vector<std::pair<std::int64_t, std::int64_t>> met;  // begin and end
   std::int64_t size = 0;
-  for (const Lifetime& value : values) {
+  for (std::size_t turn = 0; turn < values.size(); ++turn) {
+    const Lifetime& value = values[turn];
+    met.clear();
+    for (std::size_t s = value.first / width; s <= value.last / width; ++s)
+      for (const std::size_t p : living[s])
+        if (std::exchange(placed[p].seen_by, turn) != turn && value.overlaps(placed[p].lifetime))
+          met.emplace_back(placed[p].begin, placed[p].end);
+    std::ranges::sort(met);
     const std::int64_t bytes = aligned(set.at(value.value).bytes());
     std::int64_t at = 0;
-    for (const Placed& p : placed) {
-      if (at + bytes <= p.begin) break;
-      if (p.end > at && value.overlaps(p.lifetime)) at = p.end;
+    for (const auto& [begin, end] : met) {
+      if (at + bytes <= begin) break;
+      at = std::max(at, end);
     }
     offsets[static_cast<std::size_t>(value.value.index)] = at;
     size = std::max(size, at + bytes);
-    const auto behind = std::ranges::upper_bound(placed, at, {}, &Placed::begin);
-    placed.insert(behind, {at, at + bytes, value});
+    for (std::size_t s = value.first / width; s <= value.last / width; ++s) living[s].push_back(placed.size());
+    placed.push_back({at, at + bytes, value, turn});
   }
   return size;
 }
