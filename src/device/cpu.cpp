@@ -1,6 +1,5 @@
 // The CPU as a device: memory of the host, and what the host says of itself. Also the choice between it and a card.
 #include <fmt/format.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,11 +19,10 @@
 #include "base/log.h"
 #include "base/words.h"
 #include "device/device.h"
+#include "device/host_pages.h"
 
 namespace redline::device {
 namespace {
-
-constexpr std::int64_t kHugePage = std::int64_t{2} << 20;
 
 // The value of the first "key : value" line of a text like /proc/cpuinfo.
 std::optional<std::string> line_value(std::string_view text, std::string_view key) {
@@ -112,54 +110,56 @@ std::int64_t available_host_bytes() {
   return std::min(all, machine_available().value_or(all));
 }
 
+HostPages map_pages(std::int64_t bytes) {
+  bytes = whole_pages(bytes);
+  const auto size = static_cast<std::size_t>(bytes + kHugePage);
+  void* const address = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (address == MAP_FAILED) return {nullptr, UnmapPages{0}};
+  auto* const begin = static_cast<std::byte*>(address);
+  const auto misaligned = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(address) % kHugePage);
+  std::byte* const data = begin + (kHugePage - misaligned);
+  ::munmap(begin, static_cast<std::size_t>(kHugePage - misaligned));
+  if (misaligned > 0) ::munmap(data + bytes, static_cast<std::size_t>(misaligned));
+  // Advice: a gigabyte in pages of 4 KiB took four times as long to touch for the first time.
+  ::madvise(data, static_cast<std::size_t>(bytes), MADV_HUGEPAGE);
+  return {data, UnmapPages{bytes}};
+}
+
+void touch(const HostPages& pages, ThreadPool& pool) {
+  constexpr std::int64_t kSmallPage = 4096;  // of systems without huge ones
+  pool.for_ranges(pages.get_deleter().bytes, 4 * kHugePage, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t at = begin; at < end; at += kSmallPage)
+      *static_cast<volatile std::byte*>(pages.get() + at) = std::byte{0};
+  });
+}
+
 // A large one comes from the system as zeros, and untouched: who fills it first pays for its pages, once.
 class CpuBuffer final : public Buffer {
  public:
   CpuBuffer(CpuDevice& device, std::int64_t bytes) : device_(device), bytes_(bytes) {
-    const bool large = bytes >= 4 * kHugePage;
-    const std::int64_t alignment = large ? kHugePage : kAlignment;
-    const std::int64_t rounded = (std::max<std::int64_t>(bytes, 1) + alignment - 1) / alignment * alignment;
-    data_ = large ? Data(map(rounded), Free{rounded})
-                  : Data(static_cast<std::byte*>(std::aligned_alloc(kAlignment, static_cast<std::size_t>(rounded))),
-                         Free{0});
-    if (!data_) fail_machine("cannot allocate {:.2f} GiB of the host's memory", gib(bytes));
+    if (bytes >= 4 * kHugePage) {
+      pages_ = map_pages(bytes);
+    } else {
+      const std::int64_t rounded = (std::max<std::int64_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
+      small_.reset(static_cast<std::byte*>(std::aligned_alloc(kAlignment, static_cast<std::size_t>(rounded))));
+    }
+    if (!data()) fail_machine("cannot allocate {:.2f} GiB of the host's memory", gib(bytes));
     device_.allocated_ += bytes_;
   }
   ~CpuBuffer() override { device_.allocated_ -= bytes_; }
-  std::byte* data() const override { return data_.get(); }
+  std::byte* data() const override { return pages_ ? pages_.get() : small_.get(); }
   std::int64_t bytes() const override { return bytes_; }
-  bool is_zero() const override { return data_.get_deleter().mapped > 0; }
+  bool is_zero() const override { return pages_ != nullptr; }
 
  private:
   struct Free {
-    std::int64_t mapped;  // bytes; 0: from the heap
-    void operator()(std::byte* data) const {
-      if (mapped > 0)
-        ::munmap(data, static_cast<std::size_t>(mapped));
-      else
-        std::free(data);
-    }
+    void operator()(std::byte* data) const { std::free(data); }
   };
-  using Data = std::unique_ptr<std::byte, Free>;
-
-  // Whole huge pages; nullptr when there is no room.
-  static std::byte* map(std::int64_t bytes) {
-    const auto size = static_cast<std::size_t>(bytes + kHugePage);
-    void* const address = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (address == MAP_FAILED) return nullptr;
-    auto* const begin = static_cast<std::byte*>(address);
-    const auto misaligned = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(address) % kHugePage);
-    std::byte* const data = begin + (kHugePage - misaligned);
-    ::munmap(begin, static_cast<std::size_t>(kHugePage - misaligned));
-    if (misaligned > 0) ::munmap(data + bytes, static_cast<std::size_t>(misaligned));
-    // Advice: a gigabyte in pages of 4 KiB took four times as long to touch for the first time.
-    ::madvise(data, static_cast<std::size_t>(bytes), MADV_HUGEPAGE);
-    return data;
-  }
 
   CpuDevice& device_;
   std::int64_t bytes_;
-  Data data_{nullptr, Free{0}};
+  HostPages pages_{nullptr, UnmapPages{0}};
+  std::unique_ptr<std::byte, Free> small_;
 };
 
 CpuDevice::CpuDevice(int threads) : pool_(threads), memory_(host_memory()) {}

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/clock.h"
+#include "base/log.h"
 #include "program/arena_executor.h"
 
 namespace redline::program {
@@ -13,6 +15,7 @@ ArenaExecutor::ArenaExecutor(const ProgramSet& set, device::Device& device)
   // Persistent memory starts at zero: moments do, and the gaps between parameters must stay there.
   if (!arena_->is_zero()) device_.fill(arena_->data(), 0, set_.memory.device.persistent);
   if (const std::int64_t bytes = set_.memory.host.allocated(); bytes > 0) {
+    const double begin = steady_seconds();
     host_arena_ = device.try_allocate_host(bytes);
     if (!host_arena_)
       fail_machine("the host has no {:.1f} GiB for the values that lie in its memory", std::ldexp(bytes, -30));
@@ -20,8 +23,11 @@ ArenaExecutor::ArenaExecutor(const ProgramSet& set, device::Device& device)
     // Pinned memory was touched when it was pinned.
     if (device.shares_host_memory())
       device.fill(host_arena_->data(), 0, bytes);
-    else
+    else if (!host_arena_->is_zero())
       std::memset(host_arena_->data(), 0, static_cast<std::size_t>(set_.memory.host.total));
+    constexpr double kWorthTelling = 1;  // seconds
+    if (const double took = steady_seconds() - begin; took >= kWorthTelling)
+      log::note("made {:.1f} GiB of the host's memory ready for copies in {:.1f} s", std::ldexp(bytes, -30), took);
   }
   for (const Constant& c : set_.constants) write(c.value, c.data.data(), set_.at(c.value).bytes());
   for (const Program& program : set_.programs) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "device/host_pages.h"
 #include "testing/device_contract.h"
 #include "testing/says.h"
 #include "testing/transfer_windows.h"
@@ -39,6 +40,29 @@ TEST(CpuDevice, CopiesBesideTheWorkKeepTheirPlace) {
     testing::expect_lane_keeps_its_place(*device);
   }
   testing::expect_host_memory_or_nothing(cpu);
+}
+
+// Pages are there after all threads touched them, whatever their number, and they are zeros.
+TEST(HostPages, AreThereOnceTheyWereTouched) {
+  constexpr std::int64_t kBytes = (std::int64_t{33} << 20) + 3, kPage = 4096;
+  for (const int threads : {1, 3}) {
+    const HostPages pages = map_pages(kBytes);
+    ASSERT_TRUE(pages);
+    const std::int64_t mapped = pages.get_deleter().bytes;
+    EXPECT_EQ(mapped, std::int64_t{34} << 20);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(pages.get()) % kHugePage, 0u);
+    std::vector<unsigned char> there(static_cast<std::size_t>(mapped / kPage));
+    const auto resident = [&] {
+      EXPECT_EQ(::mincore(pages.get(), static_cast<std::size_t>(mapped), there.data()), 0);
+      return std::ranges::count_if(there, [](unsigned char c) { return (c & 1) != 0; });
+    };
+    EXPECT_EQ(resident(), 0);
+    ThreadPool pool(threads);
+    touch(pages, pool);
+    EXPECT_EQ(resident(), mapped / kPage);
+    EXPECT_TRUE(testing::all_are({pages.get(), static_cast<std::size_t>(mapped)}, 0));
+  }
+  EXPECT_FALSE(map_pages(std::int64_t{1} << 55));
 }
 
 TEST(CpuDevice, BuffersAreAlignedCountedAndFreed) {

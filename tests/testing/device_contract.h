@@ -61,11 +61,22 @@ inline void expect_lane_keeps_its_place(device::Device& device) {
 // Memory that the host does not have is no error: whoever asked does without.
 inline void expect_host_memory_or_nothing(device::Device& device) {
   EXPECT_EQ(device.try_allocate_host(std::int64_t{1} << 50), nullptr);
-  for (const std::int64_t bytes : {std::int64_t{0}, std::int64_t{1}, kLaneBytes + 5}) {
+  constexpr std::int64_t kLarge = (std::int64_t{80} << 20) + 5;  // is made another way than small ones
+  const auto memory = device.allocate(kLarge);
+  const auto lane = device.make_lane();
+  device.fill(memory->data(), 7, kLarge);
+  lane->follow();
+  for (const std::int64_t bytes : {std::int64_t{0}, std::int64_t{1}, kLaneBytes + 5, kLarge}) {
     const auto host = device.try_allocate_host(bytes);
     ASSERT_TRUE(host) << bytes;
     EXPECT_EQ(host->bytes(), bytes);
+    const std::span<const std::byte> all(host->data(), static_cast<std::size_t>(bytes));
+    EXPECT_TRUE(!host->is_zero() || all_are(all, 0)) << bytes;
     std::fill_n(host->data(), bytes, std::byte{3});
+    lane->copy(host->data(), memory->data(), bytes);
+    lane->mark(0);
+    lane->wait(0);
+    EXPECT_TRUE(all_are(all, 7)) << bytes;
   }
 }
 
