@@ -1,7 +1,6 @@
 // Chooses who computes attention on the GPU. The kernels are in attention_hopper.cu, attention_flash.cu,
 // attention_reference.cu and cudnn/.
 #include <algorithm>
-#include <limits>
 #include <map>
 #include <mutex>
 #include <vector>
@@ -10,6 +9,7 @@
 #include "device/cuda/handles.h"
 #include "ops/cuda/attention_backends.h"
 #include "ops/cuda/kernels.h"
+#include "ops/cuda/start_budgets.h"
 
 namespace redline::ops::cuda {
 namespace {
@@ -21,7 +21,6 @@ constexpr AttentionBackend kBackends[] = {
     {AttentionBy::flash, flash_why_not, flash_forward, flash_backward},
     {AttentionBy::reference, reference_why_not, reference_forward, reference_backward},
 };
-constexpr int kTimedRuns = 3;
 
 void launch_with(const AttentionBackend& b, const Attention<Tensor>& op, const Launch& launch) {
   b.forward(op, launch);
@@ -84,32 +83,28 @@ class Choices {
       log::note("attention {}: {}{}", describe_pass(c), name_of(able[0]->by), refusals);
       return able[0];
     }
-    const AttentionBackend* fastest = nullptr;
-    double best = std::numeric_limits<double>::infinity();
-    std::string times;
-    for (const AttentionBackend* backend : able) {
-      const double seconds = time(*backend, op, launch);
-      times += fmt::format("{}{} {:.3f} ms", times.empty() ? "" : ", ", name_of(backend->by), 1e3 * seconds);
-      if (seconds < best) {
-        best = seconds;
-        fastest = backend;
-      }
-    }
-    log::note("attention {}: {} (measured: {}){}", describe_pass(c), name_of(fastest->by), times, refusals);
-    return fastest;
-  }
-
-  template <class Op>
-  static double time(const AttentionBackend& backend, const Op& op, const Launch& launch) {
-    launch_with(backend, op, launch);  // loads its kernels
     const device::cuda::Stopwatch watch(launch.stream);
-    double best = std::numeric_limits<double>::infinity();
-    for (int i = 0; i < kTimedRuns; ++i) {
-      watch.start();
-      launch_with(backend, op, launch);
-      best = std::min(best, watch.stop());
+    const TimedChoice choice =
+        fastest_within(launch.own->of<StartBudgets>().attention, able.size(), [&](std::size_t i) {
+          watch.start();
+          launch_with(*able[i], op, launch);
+          return watch.stop();
+        });
+    std::string times, untried;
+    for (std::size_t i = 0; i < able.size(); ++i) {
+      const std::string_view name = name_of(able[i]->by);
+      if (i < choice.seconds.size())
+        times += fmt::format("{}{} {:.3f} ms", times.empty() ? "" : ", ", name, 1e3 * choice.seconds[i]);
+      else
+        untried += fmt::format("{}{}", untried.empty() ? "" : ", ", name);
     }
-    return best;
+    // Nothing was measured: as where bits repeat.
+    const bool own = choice.seconds.empty() && !c.full_rows() && able[0]->by == AttentionBy::cudnn;
+    const AttentionBackend* const taken = able[own ? 1 : choice.fastest];
+    log::note("attention {}: {} ({}{}){}", describe_pass(c), name_of(taken->by),
+              times.empty() ? "not measured" : "measured: " + times,
+              untried.empty() ? "" : fmt::format("; not tried within {:g} s: {}", kAttentionBudget, untried), refusals);
+    return taken;
   }
 
   std::mutex mutex_;

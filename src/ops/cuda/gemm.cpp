@@ -14,11 +14,13 @@
 #include "base/words.h"
 #include "device/cuda/handles.h"
 #include "ops/cuda/gemm_tuning.h"
+#include "ops/cuda/start_budgets.h"
 
 namespace redline::ops::cuda {
 namespace {
 
 constexpr double kWorthTuning = 1e9;  // FLOPs: a few microseconds
+constexpr double kLeastSearch = 0.3;  // seconds for a product, once there are any
 constexpr double kHeats = 2e10;       // FLOPs of a product whose repetition brings a card to its power cap
 
 bool tuning_is_off() {
@@ -64,6 +66,7 @@ class Plans {
   void set_tuning(Tuning tuning) {
     const std::lock_guard lock(mutex_);
     tuning_ = off_ ? Tuning::off : tuning;
+    std::erase_if(plans_, [](const auto& plan) { return plan.second.left; });
   }
 
   void keep_tuning() {
@@ -73,6 +76,11 @@ class Plans {
       log::note("tuned {} in {:.1f} s: {:.3f} ms for one of each, {:.3f} ms by cuBLASLt's first choices ({:+.1f}%)",
                 counted(tuned_.products, "product"), tuned_.took, 1e3 * tuned_.best, 1e3 * tuned_.first,
                 100 * (tuned_.best / tuned_.first - 1));
+    if (tuned_.left > 0)
+      log::note(
+          "{} not tuned, since {:g} s were over: cuBLASLt's first choice is taken, and the next start goes on with "
+          "them (kernels.tuning = \"max\" has no limit)",
+          counted(tuned_.left, "product"), kTuningBudget);
     tuned_ = {};
   }
 
@@ -80,6 +88,7 @@ class Plans {
   struct Planned {
     GemmPlan plan;
     double seconds = 0;  // of its algorithm; 0: it was not timed
+    bool left = false;   // there was no time to tune it
   };
 
   // Null where the library has no algorithm.
@@ -131,9 +140,20 @@ class Plans {
     if (candidates.empty()) return false;
     plan.choose(candidates.front());
     if (!tune || candidates.size() == 1) return true;
+    Budget& budget = launch.own->of<StartBudgets>().products;
+    if (!max && budget.over()) {
+      ++tuned_.left;
+      return planned.left = true;
+    }
     const double begin = steady_seconds();
     const bool preheat = !loaded_ && shape.flops() >= kHeats;
-    if (const auto fastest = fastest_algorithm(plan, candidates, launch, preheat, max ? kAllOfThem : kBestOfThem)) {
+    // No product takes it all: at most a quarter of what is left.
+    const double until = max ? INFINITY : begin + std::max(budget.left() / 4, kLeastSearch);
+    const auto fastest = budget.spend([&] {
+      return fastest_algorithm(plan, candidates, launch, preheat, max ? kAllOfThem : kBestOfThem,
+                               [&] { return steady_seconds() >= until; });
+    });
+    if (fastest) {
       loaded_ = loaded_ || preheat;
       file_.put(key, {std::bit_cast<AlgorithmBytes>(fastest->algorithm), fastest->seconds});
       ++tuned_.products;
@@ -160,7 +180,7 @@ class Plans {
   std::map<std::tuple<GemmShape, Bits, Tuning>, Planned> plans_;
   bool loaded_ = false;  // the card, by tuning since it was opened
   struct {
-    int products = 0;
+    int products = 0, left = 0;            // the latter without the time for it
     double best = 0, first = 0, took = 0;  // seconds
   } tuned_;                                // since tuning was last kept
 };
@@ -234,7 +254,10 @@ ProductTime time_of(const Gemm& g, const device::cuda::Launch& launch, bool time
   return all;
 }
 
-void set_tuning(Tuning tuning, const device::cuda::Launch& launch) { launch.own->of<Plans>().set_tuning(tuning); }
+void set_tuning(Tuning tuning, const device::cuda::Launch& launch) {
+  launch.own->of<Plans>().set_tuning(tuning);
+  launch.own->of<StartBudgets>() = {};
+}
 
 void keep_tuning(const device::cuda::Launch& launch) { launch.own->of<Plans>().keep_tuning(); }
 

@@ -129,11 +129,13 @@ std::optional<TimedAlgorithm> GemmTrial::first_look(const cublasLtMatmulAlgo_t& 
 }
 
 std::vector<TimedAlgorithm> GemmTrial::finalists(std::span<const cublasLtMatmulAlgo_t> candidates,
-                                                 const SearchWidth& width) const {
+                                                 const SearchWidth& width, const IsOver& is_over) const {
   std::vector<TimedAlgorithm> seen;
   const auto look_at = [&](std::span<const cublasLtMatmulAlgo_t> algorithms) {
-    for (const cublasLtMatmulAlgo_t& algorithm : algorithms)
+    for (const cublasLtMatmulAlgo_t& algorithm : algorithms) {
+      if (!seen.empty() && is_over()) return;
       if (const auto timed = first_look(algorithm)) seen.push_back(*timed);
+    }
   };
   const auto sort_seen = [&] { std::ranges::sort(seen, {}, &TimedAlgorithm::seconds); };
   look_at(candidates);
@@ -159,10 +161,11 @@ std::vector<double> time_in_bursts(const GemmTrial& trial, std::span<const Timed
 }
 
 std::optional<Fastest> fastest_algorithm(const GemmPlan& plan, std::span<const cublasLtMatmulAlgo_t> candidates,
-                                         const Launch& launch, bool card_is_cold, const SearchWidth& width) {
+                                         const Launch& launch, bool card_is_cold, const SearchWidth& width,
+                                         const IsOver& is_over) {
   const std::optional<GemmTrial> trial = GemmTrial::open(plan, launch);
   if (!trial) return std::nullopt;
-  std::vector<TimedAlgorithm> finalists = trial->finalists(candidates, width);
+  std::vector<TimedAlgorithm> finalists = trial->finalists(candidates, width, is_over);
   if (finalists.empty()) return std::nullopt;
   const TimedAlgorithm first = finalists.back();
   const bool is_long = finalists.front().seconds > kLong;

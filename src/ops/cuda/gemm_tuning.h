@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -21,6 +22,9 @@ struct SearchWidth {
 };
 inline constexpr SearchWidth kBestOfThem{2, 1, 5, 3}, kAllOfThem{8, 3, 12, 5};
 
+// Whether the time for it is over: what was seen so far is compared then, and nothing else is looked at.
+using IsOver = std::function<bool()>;
+
 struct TimedAlgorithm {
   cublasLtMatmulAlgo_t algorithm;
   double seconds = 0;  // of one run
@@ -33,8 +37,8 @@ class GemmTrial {
 
   // The candidates, and variants of the best, that run at all: fastest first by a first look, at most so many, then the
   // first candidate that runs once more. Empty where none runs.
-  std::vector<TimedAlgorithm> finalists(std::span<const cublasLtMatmulAlgo_t> candidates,
-                                        const SearchWidth& width) const;
+  std::vector<TimedAlgorithm> finalists(std::span<const cublasLtMatmulAlgo_t> candidates, const SearchWidth& width,
+                                        const IsOver& is_over) const;
   // Seconds of one run, of as many as take about `for_seconds`, at least one; infinite where one cannot be started.
   double time(const TimedAlgorithm& timed, double for_seconds) const;
   bool enqueue(const cublasLtMatmulAlgo_t& algorithm) const;  // one run, and no waiting; whether it was started
@@ -69,7 +73,8 @@ struct Fastest {
   double seconds, first_seconds;  // of it, and of the first candidate that runs
 };
 std::optional<Fastest> fastest_algorithm(const GemmPlan& plan, std::span<const cublasLtMatmulAlgo_t> candidates,
-                                         const Launch& launch, bool card_is_cold, const SearchWidth& width);
+                                         const Launch& launch, bool card_is_cold, const SearchWidth& width,
+                                         const IsOver& is_over);
 
 // The tuning cache on disk: the fastest algorithm of cuBLASLt for each product on a card, with its time. Losing it
 // costs a second of tuning at the next start, so its problems are never errors.

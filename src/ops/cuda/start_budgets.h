@@ -1,0 +1,16 @@
+// The seconds that measuring on a card may take at a start, at any shape: 10 where nothing is known of it yet, 3 where
+// the tuning cache knows its products.
+#pragma once
+
+#include "base/budget.h"
+
+namespace redline::ops::cuda {
+
+inline constexpr double kTuningBudget = 7, kAttentionBudget = 3;
+
+// One a card (CardObjects); set_tuning() begins anew.
+struct StartBudgets {
+  Budget products{kTuningBudget}, attention{kAttentionBudget};
+};
+
+}  // namespace redline::ops::cuda
