@@ -79,6 +79,7 @@ struct Rule {
   bool whole = false;          // reads all weights: they are gathered first
   bool stops = false;          // ends where the flag of drop_on() is set; an update never does
   bool takes_average = false;  // may run while the average stands in the weights' place
+  bool late = false;           // may run before a late update is made, or makes it
   enum class Leaves { as_they_were, whole, in_parts } leaves = Leaves::as_they_were;
 };
 constexpr Rule kRules[] = {
@@ -88,14 +89,17 @@ constexpr Rule kRules[] = {
     {.program = kLast, .scales = true, .stops = true},
     {.program = kUpdate, .leaves = Rule::Leaves::in_parts},
     {.program = kUpdateWithNorms, .leaves = Rule::Leaves::in_parts},
+    {.program = kNorm, .late = true},
+    {.program = kUpdateAndFirst, .scales = true, .late = true, .leaves = Rule::Leaves::in_parts},
+    {.program = kFinish, .late = true, .leaves = Rule::Leaves::in_parts},
     {.program = kSmallGradient},
     {.program = kStartAverage},
     {.program = kShowAverage, .leaves = Rule::Leaves::in_parts},
     {.program = kShowWeights, .takes_average = true, .leaves = Rule::Leaves::in_parts},
     {.program = kGather, .takes_average = true, .leaves = Rule::Leaves::whole},
     {.program = kCheck},
-    {.program = kResults[0]},
-    {.program = kResults[1]},
+    {.program = kResults[0], .late = true},
+    {.program = kResults[1], .late = true},
     {.program = kSnapshot},
     {.program = kAfterSnapshot},
     {.program = kRefresh, .leaves = Rule::Leaves::in_parts},
@@ -125,6 +129,7 @@ Engine::Engine(const config::Model& model, const LoweringOptions& options, Lower
 Engine::~Engine() = default;
 
 void Engine::initialise(std::uint64_t seed) {
+  finish_update();
   keep_snapshot();
   const ValueId parameters = lowered_.at(optim::kParameters);
   const Range& here = lowered_.state[lowered_.row(optim::kParameters)].range;
@@ -172,8 +177,9 @@ void Engine::calibrate() {
   calibrated_ = true;
 }
 
-std::vector<Tensor> Engine::state() const {
+std::vector<Tensor> Engine::state() {
   REDLINE_CHECK(!averaged_, "the state was asked for while the average stood in the weights' place");
+  finish_update();
   std::vector<Tensor> arrays;
   for (const ValueId value : lowered_.state_values) arrays.push_back(executor_->tensor(value));
   return arrays;
@@ -206,6 +212,7 @@ void Engine::run(std::string_view program, const Look& look) {
   const Rule* const rule = std::ranges::find(kRules, program, &Rule::program);
   REDLINE_CHECK(rule != std::end(kRules), "no rule for the program {}", program);
   REDLINE_CHECK(!averaged_ || rule->takes_average, "{} while the average stands in the weights' place", program);
+  if (!rule->late) finish_update();
   if (rule->scales && !calibrated_) calibrate();
   if (rule->whole) gather_weights();
   if (rule->leaves == Rule::Leaves::in_parts) keep_snapshot();
@@ -258,10 +265,20 @@ void Engine::set_step(std::uint64_t step, double lr, const StepCounts& counts, s
 void Engine::micro_step(bool first, bool last, program::NodeTimer* timer, const program::NodeWatch& watch) {
   const bool adds_up = last && !options_.sharing.alone() && options_.sharing.mode != dist::Mode::fsdp;
   const std::string_view begins = adds_up && options_.single ? kOnly : kFirst;
-  run(first ? begins : adds_up ? kLast : kAccumulate, {.timer = timer, .watch = watch, .timed = true});
+  const Look look{.timer = timer, .watch = watch, .timed = true};
+  // What is looked at node by node is the step alone.
+  if (first && !timer && !watch && std::exchange(late_, false)) return run(kUpdateAndFirst, look);
+  run(first ? begins : adds_up ? kLast : kAccumulate, look);
 }
 
-void Engine::update(program::NodeTimer* timer) { run(kUpdate, {.timer = timer, .timed = true}); }
+void Engine::update(program::NodeTimer* timer) {
+  late_ = lowered_.late_state.present() && !timer;
+  run(late_ ? kNorm : kUpdate, {.timer = timer, .timed = true});
+}
+
+void Engine::finish_update() {
+  if (std::exchange(late_, false)) run(kFinish);
+}
 
 void Engine::update_with_norms() { run(kUpdateWithNorms, {.timed = true}); }
 
@@ -304,9 +321,9 @@ bool Engine::parameters_finite() {
   return std::ranges::all_of(results, [](const UpdateResult& r) { return r.finite == 1.0f; });
 }
 
-// Both kinds of batches run. Where `batch` has full rows, the other kind is the same rows with the last one a token
-// shorter, as a run of full rows meets it at the end of an epoch; otherwise its tokens fill the rows.
-void Engine::rehearse(const data::Batch& batch) {
+// Where `batch` has full rows, the other kind is the same rows with the last one a token shorter, as a run of full rows
+// meets it at the end of an epoch; otherwise its tokens fill the rows.
+void Engine::rehearse(const data::Batch& batch, double most) {
   const data::BatchShape& shape = batch.shape;
   data::Batch other(shape);
   const auto row = static_cast<std::size_t>(shape.seq_len), last = static_cast<std::size_t>(shape.rows) - 1;
@@ -314,10 +331,12 @@ void Engine::rehearse(const data::Batch& batch) {
     const std::size_t length = row - (i == last && row > 1 && batch.full_rows() ? 1 : 0);
     other.append(std::span(batch.tokens).subspan(i * row, length));
   }
+  const bool all = model_flops_palm(batch) <= most || !options_.sharing.alone();  // ranks rehearse alike
   for (const data::Batch* b : {&batch, &std::as_const(other)}) {
     upload(*b);
     set_step(0, 0, 0, 0);
     micro_step(true, !options_.accumulate);
+    if (!all) break;
     if (!options_.accumulate) continue;
     micro_step(false, false);
     if (options_.sharing.alone()) continue;

@@ -75,7 +75,7 @@ class Engine {
   device::Device& device() { return device_; }
 
   void initialise(std::uint64_t seed);         // parameters from their table, the rest of the state zero
-  std::vector<Tensor> state() const;           // one for each row of the state table, in the memory of its value
+  std::vector<Tensor> state();                 // one for each row of the state table, in the memory of its value
   bool on_host(program::ValueId value) const;  // the host may use its memory itself, without copies
 
   // Reads tensors of files into their targets and converts them on the way: directly into memory of the host, else
@@ -111,7 +111,10 @@ class Engine {
   std::vector<Fp8Seen> watched_micro_step(bool first, bool last = true);
   // Takes scales from the uploaded batch, in two passes over it. Nothing else of a later step changes.
   void calibrate();
+  // Where updates are late (LoweredModel::late_state), the next first micro-step makes it, or whatever else comes
+  // next and would see the difference. With a timer it is made at once.
   void update(program::NodeTimer* timer = nullptr);
+  void finish_update();  // makes one that has still to be made
   // update() with a look at the norms of all tensors, where they were lowered; norm_sums() waits for it. After the
   // first of several micro-steps, small_gradient() takes the norm of the gradient so far, over so many pairs.
   void update_with_norms();
@@ -143,8 +146,10 @@ class Engine {
   void drop_on(const StopFlag* stop) { stop_ = stop; }
   // Runs the programs of a micro-step once for each kind of batch, on `batch` and on one of the other kind. A card then
   // chooses, tunes and captures before the first step. Only gradients and losses change, and scales where there are
-  // none yet.
-  void rehearse(const data::Batch& batch);
+  // none yet. Where a micro-step has more FLOPs than `most`, a second or two of a fast card, only the first of them
+  // runs, and the others are left to the steps that need them: a start does not grow with the rows.
+  static constexpr double kRehearsedFlops = 1e15;
+  void rehearse(const data::Batch& batch, double most = kRehearsedFlops);
   std::vector<float> logits();                    // [tokens, vocab] of the uploaded batch
   void continue_texts(std::string_view program);  // kPrefill or kDecode, over whole weights (model/generate.h)
 
@@ -201,6 +206,7 @@ class Engine {
   float average_share_ = 1;
   bool whole_ = true;                   // no rank has updated its part of the weights since the others got it
   bool calibrated_ = true;              // or nothing is cast to eight bits
+  bool late_ = false;                   // the last update has still to be made
   bool averaged_ = false;               // the average stands in the weights' place
   bool copying_ = false;                // saved rows, and no work has waited for it yet
   std::size_t posted_ = 0, taken_ = 0;  // results

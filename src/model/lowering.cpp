@@ -14,6 +14,7 @@
 #include "ops/experts.h"
 #include "program/builder.h"
 #include "program/planner.h"
+#include "program/program.h"
 
 namespace redline::model {
 namespace {
@@ -206,6 +207,14 @@ Shards shards_of(const ParameterTable& table, const FlatLayout& layout, const Lo
   return shards;
 }
 
+// Whether an update is made beside the forward pass of the next step, so that copies of its state hide there. Where
+// gradients or weights come from the host as well, the link is busy in a forward pass already: 8B within 24 GiB would
+// be 2% slower by the plan.
+bool is_late(const LoweringOptions& o) {
+  const config::Placement& p = o.placement;
+  return o.training && p.state_on_host() && !p.gradients && !p.weights && o.sharing.alone() && !o.optimizer->every;
+}
+
 // With several micro-steps only the last one's gradients travel; in fsdp every one's do.
 bool adds_up_last(const LoweringOptions& options) {
   return options.accumulate && !options.sharing.alone() && options.sharing.mode != dist::Mode::fsdp;
@@ -234,6 +243,7 @@ class Lower {
     for (const ops::Documents documents : variants()) {
       attention_.documents = documents;
       if (options_.training) micro_step(kFirst, {.training = true});
+      if (is_late(options_)) micro_step(kUpdateAndFirst, {.training = true});
       if (options_.training && options_.accumulate) micro_step(kAccumulate, {.training = true, .accumulate = true});
       if (options_.training && has_last()) micro_step(kLast, {.training = true, .accumulate = true});
       if (options_.training && has_last() && options_.single) micro_step(kOnly, {.training = true});
@@ -241,6 +251,7 @@ class Lower {
     }
     attention_.documents = ops::Documents::packed;
     if (options_.training) update(kUpdate);
+    if (is_late(options_)) late_update();
     if (options_.training) check();
     if (m_.at(optim::kAverage).present()) averages();
     if (options_.training) results();
@@ -431,7 +442,7 @@ class Lower {
       b_.balance_loss(m_.batch, m_.router_totals, model_.experts_per_token, static_cast<float>(model_.router_aux),
                       static_cast<float>(model_.router_z_loss));
     if (lowering.training) b_.backward();
-    const bool last = name == kOnly || name == (has_last() ? kLast : kFirst);
+    const bool last = name == kOnly || name == kUpdateAndFirst || name == (has_last() ? kLast : kFirst);
     end({.gather_weights = name == kFirst || name == kOnly,
          .reduce_gradients = lowering.training && (fsdp() || last),
          .accumulate = lowering.accumulate});
@@ -465,21 +476,56 @@ class Lower {
     begin(name, {});
     b_.at(program::Part::update);
     const ValueId before = norms == Norms::none ? program::kAbsent : norms_before_update(b_, m_, norms == Norms::all);
+    decide();
+    move();
+    if (norms != Norms::none) norms_after_update(b_, m_, before);
+    end();
+    m_.set.split_by_step();
+  }
+  // Whether and how far the update moves.
+  void decide() {
     b_.grad_norm({summed(m_.own), m_.layout.total, m_.loss_sum, m_.step_state},
                  {{},
                   m_.update_result,
                   static_cast<float>(options_.optim.clip),
                   m_.at(optim::kUsual),
                   static_cast<float>(options_.spike)});
+  }
+  void move() {
     options_.optimizer->update(b_, m_, options_.optim);
     if (m_.at(optim::kAverage).present())
       for (const Range& part : m_.pieces(m_.updated))
         b_.average({m_.view(b_, optim::kParameters, part), m_.view(b_, optim::kAverage, part), m_.step_state,
                     m_.update_result});
     fp8_.append_update(b_, m_, m_.update_result);
-    if (norms != Norms::none) norms_after_update(b_, m_, before);
+  }
+
+  // The norm keeps the state of its step for the nodes that move, which stand in the next step.
+  void late_update() {
+    m_.late_state = b_.declare("step state of a late update", {sizeof(StepState)}, DType::u8, Role::input);
+    begin(kNorm, {});
+    b_.at(program::Part::update);
+    decide();
+    b_.copy_bytes(m_.step_state, m_.late_state, "step state");
     end();
-    m_.set.split_by_step();
+    const std::size_t count = m_.set.programs.size();
+    for (std::size_t i = 0; i <= count; ++i) {
+      if (i < count && m_.set.programs[i].name != kUpdateAndFirst) continue;
+      begin(kFinish, {});
+      b_.at(program::Part::update);
+      move();
+      end();
+      std::vector<program::Node>& nodes = m_.set.programs.back().nodes;
+      const auto late = [&](std::string_view, ValueId id, Access) { return id == m_.step_state ? m_.late_state : id; };
+      for (program::Node& node : nodes) {
+        REDLINE_CHECK(node.every == 1, "{} runs every {} steps, and its optimizer does not say so", node.name,
+                      node.every);
+        std::visit([&](auto& op) { op = op.map(late); }, node.op);
+      }
+      if (i == count) return;
+      program::run_beside(m_.set, m_.set.programs[i], std::exchange(nodes, {}));
+      m_.set.programs.pop_back();
+    }
   }
 
   // Programs that run at few steps. They take no memory that the others do not: the weights before an update lie where
@@ -712,11 +758,12 @@ LargestRanks largest_ranks(const config::Model& model, const LoweringOptions& op
 std::vector<StepProgram> programs_of_step(const LoweringOptions& options, std::int64_t micro_batches) {
   const bool last = micro_batches > 1 && adds_up_last(options);
   const bool only = micro_batches == 1 && adds_up_last(options) && options.single;
-  std::vector<StepProgram> programs = {{only ? kOnly : kFirst, 1}};
+  const bool late = is_late(options);
+  std::vector<StepProgram> programs = {{only ? kOnly : late ? kUpdateAndFirst : kFirst, 1}};
   if (const std::int64_t between = micro_batches - 1 - (last ? 1 : 0); between > 0)
     programs.push_back({kAccumulate, between});
   if (last) programs.push_back({kLast, 1});
-  programs.push_back({kUpdate, 1});
+  programs.push_back({late ? kNorm : kUpdate, 1});
   return programs;
 }
 

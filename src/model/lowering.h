@@ -27,6 +27,11 @@ inline constexpr std::string_view kAccumulate = "accumulate";  // micro-step: ad
 inline constexpr std::string_view kLast = "last";  // ranks: the last micro-step of several, which adds gradients up
 inline constexpr std::string_view kOnly = "only";  // ranks: a first micro-step that is the last, where others are not
 inline constexpr std::string_view kUpdate = "update";
+// The same in two parts, where the optimizer's state lies in the host's memory: the norm, which ends its step, and all
+// else, beside the forward pass of the next step, or by itself where something else comes next.
+inline constexpr std::string_view kNorm = "norm";
+inline constexpr std::string_view kUpdateAndFirst = "update and first";
+inline constexpr std::string_view kFinish = "finish update";
 inline constexpr std::string_view kUpdateWithNorms = "update with norms";  // the same, and looks at every tensor
 inline constexpr std::string_view kSmallGradient = "small gradient";  // the gradient's norm after the first micro-step
 inline constexpr std::string_view kStartAverage = "start average";    // makes it the weights
@@ -142,6 +147,7 @@ struct LoweredModel {
   Range updated;                               // updated by this rank: its own, or all
   bool first_gathers_all = true;               // zero1: weights are whole after `first`; else those that it uses are
   program::ValueId step_state, update_result, check_result, losses, loss_sum, logits;
+  program::ValueId late_state;     // the step state of an update that is made in the next step; absent: none is
   program::ValueId router_totals;  // of a step's micro-batches (ops/experts.h); absent: no layer has experts
   DecodeValues decode;
   NormValues norms;

@@ -28,6 +28,7 @@ struct Optimizer {
   void (*update)(program::Builder& b, const LoweredModel& m, const config::Optim& settings);
   // Stretches of the flat layout that one rank must update whole. Null: a rank may have any element.
   std::vector<Range> (*whole)(const ParameterTable& table, const FlatLayout& layout) = nullptr;
+  bool every = false;  // some of its nodes run every k-th step only
 };
 
 extern const Optimizer kAdamW, kMuon, kNorMuon;

@@ -189,8 +189,9 @@ void read_state(std::span<const StateTensor> tensors, std::span<const Tensor> ar
 void read_state(std::span<const StateTensor> tensors, Engine& engine, const TakeBytes& take) {
   StateReader reader(engine.device(),
                      [&](std::size_t row) { return engine.on_host(engine.lowered().state_values[row]); });
+  const std::vector<Tensor> arrays = engine.state();
   reader.follow();
-  reader.read(tensors, engine.state(), take);
+  reader.read(tensors, arrays, take);
 }
 
 std::uint64_t write_state(std::span<const StateTensor> tensors, const ReadTensors& read, FileSystem& files,

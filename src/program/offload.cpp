@@ -1,5 +1,5 @@
 // Brings values of the host's memory to the nodes that use them, and takes them back, in pairs of copies beside the
-// nodes around.
+// nodes around; and puts the nodes of an update between those of the next step, where its copies hide.
 #include <algorithm>
 #include <map>
 #include <vector>
@@ -77,7 +77,13 @@ struct Visit {
 class StreamPass {
  public:
   StreamPass(ProgramSet& set, Program& program) : set_(set), program_(program) {
-    for (const Node& node : program.nodes) pairs_ = std::max(pairs_, node.pair + 1);
+    bool forward = false, update = false;
+    for (const Node& node : program.nodes) {
+      pairs_ = std::max(pairs_, node.pair + 1);
+      forward = forward || node.phase == Phase::forward;
+      update = update || node.phase == Phase::update;
+    }
+    if (forward && update) ahead_ = kPiecesAhead;
   }
 
   void run() {
@@ -90,9 +96,11 @@ class StreamPass {
     read_next();
     for (std::size_t i = 0, v = 0; i < nodes_.size(); ++i) {
       if (v < visits_.size() && visits_[v].first == i) {
-        wait_for_writes([&](const Written& w) { return w.visit + 2 <= v; });  // whose memory the next one takes
+        wait_for_writes([&](const Written& w) { return w.visit + 1 + ahead_ <= v; });  // whose memory others take
         if (read_ == v) read_next();
-        if (read_ == v + 1 && read_ < visits_.size() && !reads_what_is_unwritten(v + 1)) read_next();
+        while (read_ < visits_.size() && read_ <= v + (visits_[read_].layer == kNoLayer ? ahead_ : 1) &&
+               !reads_what_is_unwritten(read_))
+          read_next();
         ++v;
       }
       for (Staged* const s : first[i]) wait_for(s->reads);
@@ -261,11 +269,96 @@ class StreamPass {
   Program& program_;
   std::vector<Node> nodes_;  // as they were written
   std::vector<Visit> visits_;
+  // Single nodes of an update that are read ahead of the one that runs. Where they stand beside a forward pass, one of
+  // its products takes as long as the copies of several.
+  static constexpr std::size_t kPiecesAhead = 8;
+  std::size_t ahead_ = 1;
   std::size_t read_ = 0;  // visits whose reads were started
   std::size_t done_ = 0;  // the first ones, all of whose copies back were started
   std::vector<Written> written_;
   std::map<std::int32_t, std::pair<std::size_t, std::size_t>> under_way_;  // pairs: where one started, and its visit
   std::int32_t pairs_ = 0;
+};
+
+// What a node uses of one value, and the node of the program before which all of it has to be over.
+struct Use {
+  HostBytes bytes;
+  bool writes = false;
+  std::size_t until = 0;
+};
+
+class BesidePass {
+ public:
+  BesidePass(ProgramSet& set, Program& program, std::vector<Node> before)
+      : set_(set), program_(program), before_(std::move(before)) {
+    for (std::size_t i = 0; i < program.nodes.size(); ++i) note(program.nodes[i], i);
+  }
+
+  void run() {
+    std::vector<std::size_t> until(before_.size()), order(before_.size());
+    std::vector<double> weight(before_.size());
+    for (std::size_t j = before_.size(); j-- > 0;) {  // those that later ones wait for are due when these are
+      order[j] = j;
+      weight[j] = 1 + bytes_on_host(before_[j]);
+      until[j] = due(before_[j]);
+      note(before_[j], until[j]);
+    }
+    std::ranges::stable_sort(order, {}, [&](std::size_t j) { return until[j]; });
+    const auto pace = [](const Node& node) { return node.phase == Phase::forward ? node.cost.flops : 0; };
+    double all = 0, done = 0, all_weight = 0, placed = 0;
+    std::int32_t layers = 1;
+    for (const Node& node : program_.nodes) all += pace(node), layers = std::max(layers, node.place.layer + 1);
+    for (const double w : weight) all_weight += w;
+    std::vector<Node> nodes;
+    auto next = order.begin();
+    for (std::size_t i = 0; i < program_.nodes.size(); ++i) {
+      for (; next != order.end() && (until[*next] <= i || placed / all_weight <= done / all + 1.0 / layers); ++next) {
+        placed += weight[*next];
+        nodes.push_back(std::move(before_[*next]));
+      }
+      done += pace(program_.nodes[i]);
+      nodes.push_back(std::move(program_.nodes[i]));
+    }
+    REDLINE_CHECK(next == order.end(), "nodes are left after {}", program_.name);
+    program_.nodes = std::move(nodes);
+  }
+
+ private:
+  template <class F>
+  void each_use(const Node& node, F f) const {
+    each_operand(node.op, [&](std::string_view operand, ValueId id, Access access) {
+      HostBytes all{id};
+      for (; set_.at(all.owner).alias_of.present(); all.owner = set_.at(all.owner).alias_of)
+        all.begin += set_.at(all.owner).alias_offset;
+      for (const Stretch& at : stretches_of(node.op, operand, set_.at(id)))
+        f(HostBytes{all.owner, all.begin + at.begin, all.begin + at.begin + at.bytes}, access != Access::read);
+    });
+  }
+  void note(const Node& node, std::size_t until) {
+    each_use(node, [&](const HostBytes& bytes, bool writes) { uses_[bytes.owner].push_back({bytes, writes, until}); });
+  }
+  std::size_t due(const Node& node) const {
+    std::size_t until = program_.nodes.size() - 1;
+    each_use(node, [&](const HostBytes& bytes, bool writes) {
+      const auto known = uses_.find(bytes.owner);
+      if (known == uses_.end()) return;
+      for (const Use& use : known->second)
+        if (use.until < until && (writes || use.writes) && bytes.meets(use.bytes)) until = use.until;
+    });
+    return until;
+  }
+  double bytes_on_host(const Node& node) const {
+    double sum = 0;
+    each_use(node, [&](const HostBytes& bytes, bool) {
+      if (set_.at(bytes.owner).memory == Memory::host) sum += static_cast<double>(bytes.end - bytes.begin);
+    });
+    return sum;
+  }
+
+  const ProgramSet& set_;
+  Program& program_;
+  std::vector<Node> before_;
+  std::map<ValueId, std::vector<Use>> uses_;
 };
 
 // What a layer keeps for its way back, from its last use in the forward pass to its first one after that.
@@ -391,6 +484,10 @@ class KeptPass {
 }  // namespace
 
 void keep_on_host(ProgramSet& set, Program& program, std::int64_t layers) { KeptPass(set, program, layers).run(); }
+
+void run_beside(ProgramSet& set, Program& program, std::vector<Node> before) {
+  BesidePass(set, program, std::move(before)).run();
+}
 
 void stream_host_values(ProgramSet& set, Program& program) { StreamPass(set, program).run(); }
 

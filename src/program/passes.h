@@ -90,6 +90,12 @@ void keep_on_host(ProgramSet& set, Program& program, std::int64_t layers = 0);
 // What a node skips of its operand is not copied.
 void stream_host_values(ProgramSet& set, Program& program);
 
+// Puts nodes that would run before a program between its own: each before the first node that would see the difference,
+// a layer ahead of that, and else at the pace of the forward pass. Results are the same, and copies of the host's
+// values that the nodes use hide beside the forward pass. For a program that has not been through
+// stream_host_values().
+void run_beside(ProgramSet& set, Program& program, std::vector<Node> before);
+
 // Distribution of a step over many ranks: the pass inserts collectives. The model and its builder know nothing of it.
 //   ddp    gradients are added up in buckets, each as soon as the backward pass has written it
 //   zero1  the same, to each part's owner only; weights come from their owners before they are first used

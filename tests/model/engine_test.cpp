@@ -88,10 +88,15 @@ TEST_P(Models, ARehearsalChangesNothingThatStays) {
   for (std::uint64_t row = 0; row < 2; ++row) full.append(random_document(row, kTinyShape.seq_len, model_.vocab));
   ASSERT_TRUE(full.full_rows());
   const data::Batch some = tiny_batch(model_.vocab);
-  std::vector<std::vector<float>> seen[3];
-  for (const int rehearsed : {0, 1, 2}) {
+  std::vector<std::vector<float>> seen[4];
+  double last_loss = 0;
+  for (const int rehearsed : {0, 1, 2, 3}) {
     TinyEngine engine(model_, engine_options(), device_);
-    if (rehearsed > 0) engine.rehearse(rehearsed == 1 ? some : full);
+    if (rehearsed > 0) engine.rehearse(rehearsed == 2 ? full : some, rehearsed == 3 ? 0 : Engine::kRehearsedFlops);
+    if (rehearsed == 1) last_loss = engine.loss_sum();
+    if (rehearsed == 3) {
+      EXPECT_NE(engine.loss_sum(), last_loss) << "of a long micro-step, only the first ran";
+    }
     for (std::uint64_t step = 0; step < 2; ++step) {
       engine.upload(some);
       engine.set_step(step, 1e-3, 32, 0);
@@ -103,6 +108,7 @@ TEST_P(Models, ARehearsalChangesNothingThatStays) {
   }
   EXPECT_TRUE(seen[0] == seen[1]);
   EXPECT_TRUE(seen[0] == seen[2]);
+  EXPECT_TRUE(seen[0] == seen[3]);
 }
 
 TEST_P(Models, GradientsAgreeWithFiniteDifferences) {

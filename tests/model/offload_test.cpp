@@ -22,6 +22,8 @@ const config::Placement kMoments{.moments = true}, kAllState{.moments = true, .m
 const config::Placement kGradients{.gradients = true}, kWeights{.weights = true},
     kAll{.moments = true, .masters = true, .averages = true, .gradients = true, .weights = true};
 
+constexpr std::int32_t kNoLayerYet = -1;
+
 struct OffloadCase {
   const char* name;
   const Optimizer* optimizer = &kAdamW;
@@ -117,6 +119,51 @@ TEST_P(Offload, HasTheBitsOfARunWithout) {
                 65536.0)
         << "what left the device lies in the host's memory, and results of pieces beside it";
   }
+}
+
+// Updates are made beside the next forward pass, unless something comes before it that would see the difference.
+TEST_P(Offload, AnUpdateIsThereForWhateverComesNext) {
+  const OffloadCase& c = GetParam();
+  const config::Model model = offloaded_model(c);
+  device::CpuDevice device(2);
+  TinyEngine here(model, offload_options(c, {}), device), away(model, offload_options(c, kAllState), device);
+  ASSERT_TRUE(away.lowered().late_state.present());
+  ASSERT_FALSE(here.lowered().late_state.present());
+  for (int step = 0; step < 5; ++step) {
+    for (Engine* const engine : {static_cast<Engine*>(&here), static_cast<Engine*>(&away)})
+      step_on(*engine, tiny_batch(model.vocab, static_cast<std::uint64_t>(step), kTinyShape), step, 1e-2);
+    if (step == 1) {
+      EXPECT_EQ(away.evaluate(), here.evaluate());
+    }
+    if (step == 2) {
+      EXPECT_EQ(state_bytes_of(away), state_bytes_of(here));
+    }
+    if (step == 3) {  // and a state that is loaded is not moved by an update from before
+      here.initialise(7);
+      away.initialise(7);
+      EXPECT_EQ(state_bytes_of(away), state_bytes_of(here));
+    }
+  }
+  EXPECT_TRUE(away.parameters_finite());
+  EXPECT_EQ(state_bytes_of(away), state_bytes_of(here));
+}
+
+// The nodes of an update stand all over the forward pass, and none behind it.
+TEST_P(Offload, UpdatesStandBesideTheNextForwardPass) {
+  config::Model model = offloaded_model(GetParam());
+  model.layers = 6;
+  const LoweredModel m = lower(model, offload_options(GetParam(), kAllState));
+  std::map<std::int32_t, int> before;  // by layer: updates since the layer before
+  std::int32_t layer = kNoLayerYet;
+  bool back = false;
+  for (const program::Node& node : m.set.find(kUpdateAndFirst).nodes) {
+    back = back || node.phase == program::Phase::backward;
+    if (node.phase == program::Phase::forward) layer = std::max(layer, node.place.layer);
+    if (node.phase != program::Phase::update || node.when != program::When::now) continue;
+    EXPECT_FALSE(back) << node.name;
+    ++before[layer];
+  }
+  EXPECT_GE(before.size(), 3u) << "of 6 layers";
 }
 
 TEST_P(Offload, StagesAFewPiecesAtATime) {

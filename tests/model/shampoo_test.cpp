@@ -217,7 +217,7 @@ std::vector<Range> shampoo_whole(const ParameterTable& table, const FlatLayout& 
   return ranges;
 }
 
-const Optimizer kShampoo = {shampoo_state, shampoo_update, shampoo_whole};
+const Optimizer kShampoo = {shampoo_state, shampoo_update, shampoo_whole, true};
 
 config::Model shampoo_model() {
   config::Model m = tiny_model("llama");

@@ -117,6 +117,7 @@ inline double step_on(model::Engine& engine, const data::Batch& batch, int index
 
 // A whole array of the state table, copied to the host, and one that the host may change where it stands.
 inline std::vector<float> array_of(model::Engine& engine, std::string_view name) {
+  engine.finish_update();
   const program::ValueId value = engine.lowered().at(name);
   std::vector<float> out(static_cast<std::size_t>(engine.programs().at(value).shape.elements()));
   engine.executor().read(value, out);
@@ -129,6 +130,7 @@ inline double loss_of_average(model::Engine& engine) {
 }
 inline std::span<float> array_on_host(model::Engine& engine, std::string_view name) {
   EXPECT_TRUE(engine.device().shares_host_memory());
+  engine.finish_update();
   const Tensor t = engine.executor().tensor(engine.lowered().at(name));
   return {t.f32(), static_cast<std::size_t>(t.elements())};
 }
