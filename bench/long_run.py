@@ -33,6 +33,7 @@ SECONDS = 90 * 60
 MEMORIES = (0.99, 0.995, 0.998, 0.999)
 POWERS = [0.05 * 1.06**i for i in range(56)]  # 0.05 to 1.2
 FROM = 150  # evaluations before this step stand in the warm-up or just behind it: no law
+FEWEST = 8  # evaluations of a fit, which has five numbers
 BLOCK, DRAWS = 3, 100
 SHARED = 1 + 1 / 30
 
@@ -120,8 +121,8 @@ def fitted(points, losses, memory, powers=None):
 def fit(evaluations, schedule):
     """[(step, loss)] of one run under its schedule: the law, and points and residuals behind it."""
     used = [(step, loss) for step, loss in evaluations if step >= FROM]
-    if len(used) < 8:
-        raise BadRun(f"{len(used)} evaluations from step {FROM} on: a curve takes 8")
+    if len(used) < FEWEST:
+        raise BadRun(f"{len(used)} evaluations from step {FROM} on: a curve takes {FEWEST}")
     losses = [loss for _, loss in used]
     found = []
     for memory in MEMORIES:
@@ -160,9 +161,13 @@ def carried(evaluations, schedule, target, draws=DRAWS):
 
 
 def missed(evaluations, schedule, share=0.6):
-    """What the fit to the first part of a run says of its end, less what was measured."""
+    """What the fit to the first part of a run says of its end, less what was measured; None where that part has too
+    few evaluations for a fit."""
     last, measured = evaluations[-1]
-    law, _, _ = fit([one for one in evaluations if one[0] <= share * last], schedule)
+    first = [one for one in evaluations if one[0] <= share * last]
+    if sum(step >= FROM for step, _ in first) < FEWEST:
+        return None
+    law, _, _ = fit(first, schedule)
     return law.end_of(schedule) - measured
 
 
@@ -280,8 +285,9 @@ def forecast(rows):
     ends = [(of[-1]["seconds"], of[-1]["held_out"]) for arm in {row["arm"] for row in rows}
             if arm.startswith("redline") and (of := of_arm(rows, arm))]
     line = straight(ends, SECONDS) * per_nat if len(ends) > 1 else None
+    miss = missed(evaluations, schedule)
     return {"steps": steps, "mtokens": steps * 0.262144, "loss": loss, "law": loss * per_nat, "low": low * per_nat,
-            "high": high * per_nat, "line": line, "missed": missed(evaluations, schedule) * per_nat,
+            "high": high * per_nat, "line": line, "missed": None if miss is None else miss * per_nat,
             "floor": law.floor * per_nat, "power": law.power}
 
 
@@ -321,8 +327,8 @@ def forecast_lines(rows):
     long = of_arm(rows, "redline")[-1]
     lines = [["measured", f"{long['seconds'] / 60:.1f}", f"{long['step']:,}", f"{long['bits_per_byte']:.4f}", ""],
              ["the law", "90", f"{said['steps']:,}", f"{said['law']:.4f}",
-              f"{said['low']:.4f} to {said['high']:.4f}; from 60% of the run it missed its end by "
-              f"{said['missed']:+.4f}"]]
+              f"{said['low']:.4f} to {said['high']:.4f}" + ("" if said["missed"] is None else "; from 60% of the run "
+              f"it missed its end by {said['missed']:+.4f}")]]
     if said["line"] is not None:
         lines.append(["a straight line", "90", f"{said['steps']:,}", f"{said['line']:.4f}",
                       "no floor: too low by what the curve bends"])

@@ -57,6 +57,12 @@ class Law(unittest.TestCase):
     def test_the_first_part_of_a_run_foretells_its_end(self):
         self.assertLess(abs(long_run.missed(curve(TRUE, 1060, 100, 0), long_run.rates(1060, 100))), 0.02)
 
+    def test_a_part_with_few_evaluations_foretells_nothing(self):
+        rare = curve(TRUE, 1040, 100, 0, every=100)
+        self.assertIsNone(long_run.missed(rare, long_run.rates(1040, 100)))
+        law, _, _ = long_run.fit(rare, long_run.rates(1040, 100))
+        self.assertAlmostEqual(law.power, 0.45, delta=0.02)
+
     def test_the_straight_line_knows_no_floor(self):
         self.assertAlmostEqual(long_run.straight([(100, 4.0), (1000, 3.0), (50, 9.0)], 10000), 2.0)
 
