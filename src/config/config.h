@@ -228,9 +228,10 @@ struct Guard {
 };
 
 struct Log {
-  std::int64_t every = 1;        // steps between console lines
-  std::int64_t fp8_every = 100;  // steps between checks of the casts to fp8; 0: none
-  std::int64_t norms_every = 0;  // steps between norms of every tensor; 0: none
+  std::int64_t every = 1;           // steps between console lines
+  std::int64_t fp8_every = 100;     // steps between checks of the casts to fp8; 0: none
+  std::int64_t norms_every = 0;     // steps between norms of every tensor; 0: none
+  std::int64_t router_every = 100;  // steps between loads of every expert; 0: none
   std::vector<std::string> sinks = {"console", "jsonl", "tensorboard"};
   bool operator==(const Log&) const = default;
 };

@@ -402,6 +402,9 @@ std::vector<Key> build_table() {
     {"log.norms_every", free, in<&Config::log, &Log::norms_every>(), at_least(0), {}, "steps",
      "steps between looks at the norms of gradient, weight and update of every tensor and at the gradient's noise "
      "(norms.jsonl); 0: none"},
+    {"log.router_every", free, in<&Config::log, &Log::router_every>(), at_least(0), {}, "steps",
+     "steps between rows with the load of every expert and the entropy of every router, the first step's aside "
+     "(router.jsonl); 0: none; counts with model.experts"},
     {"log.sinks", free, in<&Config::log, &Log::sinks>(), any(), {"console", "jsonl", "tensorboard", "prometheus"}, "",
      "where a run tells of itself: console lines, metrics.jsonl and events.jsonl, TensorBoard event files, "
      "metrics.prom"},

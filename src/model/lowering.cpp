@@ -126,7 +126,9 @@ RouterFigures router_figures(const config::Model& m, const std::vector<double>& 
   const auto experts = static_cast<std::size_t>(m.experts), layers = static_cast<std::size_t>(layers_with_experts(m));
   REDLINE_CHECK(totals.size() == (layers + 1) * (experts + 1), "{} totals of {} routers", totals.size(), layers);
   const double count = static_cast<double>(experts), by = std::max(pairs, 1.0);
-  RouterFigures f{totals[layers * (experts + 1)] / by, totals[layers * (experts + 1) + 1] / by, {}, {}};
+  RouterFigures f{totals[layers * (experts + 1)] / by, totals[layers * (experts + 1) + 1] / by, {}, {}, {}};
+  for (std::int64_t i = 0; i < m.layers; ++i)
+    if (has_experts(m, static_cast<std::size_t>(i))) f.layers.push_back(i);
   for (std::size_t layer = 0; layer < layers; ++layer) {
     const double* const row = totals.data() + layer * (experts + 1);
     double chosen = 0;

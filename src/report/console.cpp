@@ -25,9 +25,18 @@ std::string model_line(const train::RunHeader& h) {
       m.kv_heads == m.heads ? fmt::format("{}", m.heads) : fmt::format("{} (keys and values {})", m.heads, m.kv_heads);
   const std::string used =
       h.data_vocabulary > 0 && h.data_vocabulary < m.vocab ? fmt::format(" ({} in the data)", h.data_vocabulary) : "";
-  return fmt::format("{}, {}, hidden {}, heads {} of {}, ffn {}, vocabulary {}{}{}: {} parameters", m.family,
-                     counted(m.layers, "layer"), m.hidden, heads, m.head_dim, m.ffn, m.vocab, used,
-                     m.tied ? " tied" : "", count(static_cast<double>(h.parameters)));
+  std::string mlp = fmt::format("ffn {}", m.ffn);
+  std::string active;
+  if (m.experts > 0) {
+    mlp = fmt::format("{} experts of {}, {} a token", m.experts, m.expert_ffn > 0 ? m.expert_ffn : m.ffn,
+                      m.experts_per_token);
+    if (!m.dense_layers.empty())
+      mlp += fmt::format(", ffn {} in {}", m.ffn, counted(std::ssize(m.dense_layers), "layer"));
+    active = fmt::format(", {} of them active", count(static_cast<double>(h.active_parameters)));
+  }
+  return fmt::format("{}, {}, hidden {}, heads {} of {}, {}, vocabulary {}{}{}: {} parameters{}", m.family,
+                     counted(m.layers, "layer"), m.hidden, heads, m.head_dim, mlp, m.vocab, used, m.tied ? " tied" : "",
+                     count(static_cast<double>(h.parameters)), active);
 }
 
 std::string ranks_line(const train::RunHeader& h) {
@@ -285,6 +294,7 @@ std::string progress_line(const train::StepMetrics& m, std::int64_t steps, doubl
       {fmt::format("/{}", plain(100 * m.mfu_palm, 1)), 2},
       {"%", kStays},
       {fmt::format("  pad {:>2}%", plain(100 * m.padding, 0)), 3},
+      {m.router ? fmt::format("  load {:>4}", plain(m.router->largest_load.value_or(0), 2)) : "", 4},
       {fmt::format("  eta {:>6}", duration(eta_seconds)), kStays}};
   const auto length = [&] {
     std::size_t sum = 0;

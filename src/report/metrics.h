@@ -67,7 +67,7 @@ constexpr std::string_view name_of(Figure figure) {
   return kNames[static_cast<std::size_t>(figure)];
 }
 
-enum class Section { none, top, speed, data, norms, fp8, gpu };
+enum class Section { none, top, speed, data, norms, experts, fp8, gpu };
 
 enum PanelFlags : unsigned {
   kSmooth = 1,          // draw a running mean over the values
@@ -111,6 +111,7 @@ inline constexpr auto kMetrics = [] {
   using P = train::Part;
   using R = train::RankPaces;
   using N = train::NormsObservation;
+  using E = train::RouterObservation;
   constexpr bool kRequired = true;
   constexpr unsigned kCurve = kSmooth | kFromZero;
   return std::array{
@@ -236,6 +237,27 @@ inline constexpr auto kMetrics = [] {
              "where a step has several micro-batches",
              "train/noise_scale_tokens", {"noise_scale_tokens", "Gradient noise scale in tokens."},
              {Section::norms, 3, "Noise scale of the gradient, tokens", Figure::number, kFromZero}),
+      metric("balance", read_in<&M::router, &E::balance>, "",
+             "balance loss of the routers over the step's micro-batches, without its coefficient (`model.router_aux`) "
+             "and not part of `loss`: `model.experts_per_token` where loads are even, up to `model.experts`; these "
+             "five are there where layers have experts",
+             "experts/balance", {"balance", "Balance loss of the routers."},
+             {Section::experts, 1, "Balance loss", Figure::number, kSmooth}),
+      metric("router_z", read_in<&M::router, &E::z_loss>, "",
+             "mean square of the routers' logsumexp, which `model.router_z_loss` keeps small", "experts/router_z",
+             {"router_z", "Mean square of the routers' logsumexp."}),
+      metric("router_entropy", read_in<&M::router, &E::entropy>, "nats",
+             "of a token's probabilities of experts, the mean over tokens and layers; at most the logarithm of "
+             "`model.experts`",
+             "experts/entropy", {"router_entropy", "Entropy of the routers in the mean."},
+             {Section::experts, 2, "Entropy of the routers", Figure::number, kCurve}),
+      metric("largest_load", read_in<&M::router, &E::largest_load>, "",
+             "tokens of the expert with most of them, over an even share, in any layer", "experts/largest_load",
+             {"largest_load", "Largest load of an expert over an even share."},
+             {Section::experts, 3, "Largest load of an expert", Figure::number, kCurve}),
+      metric("smallest_load", read_in<&M::router, &E::smallest_load>, "", "the same of the expert with fewest",
+             "experts/smallest_load", {"smallest_load", "Smallest load of an expert over an even share."},
+             {Section::experts, 4, "Smallest load of an expert", Figure::number, kCurve}),
       metric("fp8_saturated", read_in<&M::fp8, &F::saturated>, "share",
              "of the elements of the tensor with most of them that are beyond the largest number of fp8 and become it; "
              "these "
@@ -285,8 +307,19 @@ struct NamedMetric {
   std::string_view key;
   std::vector<Value> (*read)(const train::StepMetrics&);
   std::string_view unit, help, tag;
-  Panel panel = {};  // of section `none`: dots beside the held-out loss
+  Panel panel = {};     // of section `none`: dots beside the held-out loss
+  bool on_page = true;  // else the page has it from another file
 };
+
+// Of each layer with experts, at steps that were looked at.
+template <auto Of>
+std::vector<NamedMetric::Value> read_layers(const train::StepMetrics& m) {
+  std::vector<NamedMetric::Value> all;
+  if (!m.router || !m.router->by_layer) return all;
+  const model::RouterFigures& f = *m.router->by_layer;
+  for (std::size_t i = 0; i < f.layers.size(); ++i) all.push_back({"layer " + std::to_string(f.layers[i]), Of(f, i)});
+  return all;
+}
 
 inline constexpr auto kNamedMetrics = [] {
   using M = train::StepMetrics;
@@ -330,6 +363,30 @@ inline constexpr auto kNamedMetrics = [] {
                   "how often that entry was read so far, as 1.37",
                   "data/epochs",
                   {Section::data, 4, "How often each entry was read", Figure::number, kFromZero}},
+      NamedMetric{"router_entropy",
+                  read_layers<[](const model::RouterFigures& f, std::size_t i) { return f.entropy[i]; }>,
+                  "nats",
+                  "of the router of `layer N`; these three are in the rows of steps at which loads were looked at "
+                  "(`log.router_every`)",
+                  "experts/entropy",
+                  {},
+                  false},
+      NamedMetric{
+          "largest_load",
+          read_layers<[](const model::RouterFigures& f, std::size_t i) { return std::ranges::max(f.loads[i]); }>,
+          "",
+          "of an expert of that layer",
+          "experts/largest_load",
+          {},
+          false},
+      NamedMetric{
+          "smallest_load",
+          read_layers<[](const model::RouterFigures& f, std::size_t i) { return std::ranges::min(f.loads[i]); }>,
+          "",
+          "of an expert of that layer",
+          "experts/smallest_load",
+          {},
+          false},
   };
 }();
 

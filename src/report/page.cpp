@@ -61,6 +61,7 @@ std::string tables(const io::Json& value) {
 constexpr std::size_t kStretches = 1000, kMostEvents = 200, kMostSaves = 10, kMostStepTimes = 500, kMostSampled = 20;
 constexpr std::size_t kWorst = 6, kMostTensors = 40;  // in eight bits: as curves, and in the table
 constexpr std::size_t kMostNorms = 20;
+constexpr std::size_t kMostLoads = 200'000, kFewestLooks = 8, kMostLooks = 80;  // of experts
 
 // As many digits as can be seen. NaN stays, and JSON writes it as null.
 double rounded(double value, int digits = 5) {
@@ -157,6 +158,7 @@ io::Json evaluations(const RunRecord& run, Column column) {
 io::Json named(const RunRecord& run) {
   io::Json all = io::Json::array();
   for (const NamedHistory& of : run.named) {
+    if (!std::ranges::find(kNamedMetrics, of.key, &NamedMetric::key)->on_page) continue;
     std::vector<std::size_t> rows;
     io::Json y = io::Json::array();
     for (const std::size_t at : some_of(of.steps.size())) {
@@ -306,6 +308,27 @@ io::Json fp8(const RunRecord& run) {
           {"left_out", now.size() - std::min(now.size(), kMostTensors)}};
 }
 
+// Loads of experts: of each look a list, layer after layer. Of many looks some are shown, the last among them.
+io::Json loads(const RunRecord& run) {
+  const RunRouters& all = run.routers;
+  if (all.steps.empty() || run.rows() == 0) return nullptr;
+  const std::size_t cells = all.layers.size() * all.experts();
+  const std::vector<std::size_t> shown =
+      some_of(all.steps.size(), std::clamp(kMostLoads / cells, kFewestLooks, kMostLooks));
+  io::Json layers = io::Json::array(), looks = io::Json::array();
+  for (const LayerLoads& of : all.layers) layers.push_back(of.layer);
+  for (const std::size_t at : shown) {
+    io::Json look = io::Json::array();
+    for (const LayerLoads& of : all.layers)
+      for (const float load : of.loads[at]) look.push_back(rounded(static_cast<double>(load), 3));
+    looks.push_back(std::move(look));
+  }
+  return {{"x", places_of(run, all.steps, shown)},
+          {"experts", all.experts()},
+          {"layers", std::move(layers)},
+          {"looks", std::move(looks)}};
+}
+
 // Newest first. Many checkpoints say no more than the last ones.
 void add_events(io::Json& out, const RunRecord& run) {
   io::Json events = io::Json::array();
@@ -352,6 +375,7 @@ io::Json run_data(const RunRecord& run, const RunSummary& summary) {
     out["norms"] = norms_json(run.norms, looks);
     out["norms"]["x"] = places_of(run, steps, looks);
   }
+  if (io::Json of = loads(run); !of.is_null()) out["loads"] = std::move(of);
   out["samples"] = samples(run);
   add_events(out, run);
   out.update({{"settings", std::move(settings)}, {"config", run.config_text}});
@@ -364,7 +388,7 @@ io::Json panels() {
   for (const Metric& m : kMetrics)
     if (m.panel.section != Section::none) shown.push_back(&m);
   std::ranges::stable_sort(shown, {}, [](const Metric* m) { return std::pair(m->panel.section, m->panel.place); });
-  constexpr std::string_view kSections[] = {"", "", "Speed", "Data", "Norms", "Eight bits", "GPU"};
+  constexpr std::string_view kSections[] = {"", "", "Speed", "Data", "Norms", "Experts", "Eight bits", "GPU"};
   io::Json out = io::Json::array();
   for (const Metric* m : shown)
     out.push_back({{"section", kSections[static_cast<std::size_t>(m->panel.section)]},

@@ -4,7 +4,8 @@ const runsPage = ({ runs, figures, panels, title, unreadable }) => {
   const longest = most([0, ...runs.map(run => run.seconds)]);
   const [unit, unitName] = longest > 10800 ? [3600, "hours"] : longest > 180 ? [60, "minutes"] : [1, "seconds"];
   for (const set of runs.flatMap(run => [run.x, run.held_out, run.held_out_average, ...run.named, run.resumes,
-    run.skips, run.went_back.from, run.went_back.to, ...[run.norms, run.fp8].flatMap(looks => looks ? [looks.x] : [])]))
+    run.skips, run.went_back.from, run.went_back.to, ...[run.norms, run.fp8, run.loads]
+    .flatMap(looks => looks ? [looks.x] : [])]))
     set.time = set.time.map(v => v / unit);
   axes = { step: ["step", v => "step " + grouped(v)], tokens: ["tokens", v => count(v) + " tokens"],
     time: [unitName, v => `${digits(v, 4)} ${unitName}`] };
@@ -223,6 +224,21 @@ const runsPage = ({ runs, figures, panels, title, unreadable }) => {
         `${several ? run + ": " : ""}step ${grouped(norms.step)}, the largest updates first`);
       if (norms.left_out) add("p", { class: "quiet" }, `${grouped(norms.left_out)} more tensors in norms.jsonl.`);
     }
+  });
+  under("Experts", () => {
+    section("Experts");
+    for (const { run, loads } of runs.filter(run => run.loads)) {
+      const { layers, experts, looks } = loads, last = looks.length - 1;
+      const uneven = layers.map((_, l) => most(looks[last].slice(l * experts, (l + 1) * experts)));
+      const chosen = { look: last, layer: uneven.indexOf(most(uneven)) }, owner = several ? run + ": " : "";
+      const plots = [false, true].map(over => ({ title: `${owner}Load of experts ${over ? "over the run" : "by layer"}`,
+        loads, chosen, over, series: [], key: " " }));
+      chosen.changed = () => plots.forEach(heat);
+      plots.forEach(addPlot);
+    }
+    if (runs.some(run => run.loads)) paragraph("No colour is an even share of the tokens; orange is more, at its " +
+      "strongest four times as much, and blue is less, at its strongest an eighth and below. Click on a layer to see " +
+      "it over the run, or on a place of the run to see all layers there");
   });
   under("Eight bits", () => {
     if (several || !first.fp8) section("Eight bits");

@@ -263,6 +263,44 @@ const columns = plot => {
   };
 };
 
+// Loads of experts as colours: of all layers at one look, or of one layer's experts over the run. Both share `chosen`,
+// the look and the layer.
+const heat = plot => {
+  const { layers, experts, looks, x: { [view.axis]: xs } } = plot.loads, { look, layer } = plot.chosen;
+  const rows = plot.over ? experts : layers.length, [axis, said] = axes[view.axis];
+  const [from, to] = plot.over ? view.range ?? [0, xs.at(-1)] : [0, experts];
+  const f = frame(plot, { low: from, high: to, label: plot.over ? axis : "expert", tick: plot.over ? count : String },
+    { low: 0, high: rows, tick: v => v < rows && Number.isInteger(v) ? String(plot.over ? v : layers[v]) : "" }, []);
+  plot.card.querySelector("figcaption span").textContent =
+    plot.over ? `layer ${layers[layer]}` : `at ${said(xs[look])}`;
+  const edges = plot.over ? [0, ...xs] : Array.from({ length: experts + 1 }, (_, e) => e);
+  const load = (column, row) => plot.over ? looks[column][layer * experts + row] : looks[look][row * experts + column];
+  for (let c = 0; c + 1 < edges.length; ++c) {
+    const left = f.px.at(edges[c]), width = f.px.at(edges[c + 1]) - left;
+    for (let r = 0; r < rows && width > 0; ++r) {
+      const v = load(c, r), strength = v >= 1 ? Math.log2(v) / 2 : v > 0 ? -Math.log2(v) / 3 : 1;
+      f.picture.append(svg("rect", { class: "column", style: colour(v >= 1 ? 1 : 0), x: left, y: f.py.at(r + 1),
+        width: width + .3, height: f.py.at(r) - f.py.at(r + 1) + .3, "fill-opacity": Math.min(1, strength) }));
+    }
+  }
+  const under = event => {
+    const at = new DOMPoint(event.clientX, event.clientY).matrixTransform(f.picture.getScreenCTM().inverse());
+    const x = f.px.value(at.x), row = Math.min(rows - 1, Math.floor(f.py.value(at.y)));
+    return [Math.max(0, Math.min(edges.findIndex(e => e > x) - 1, edges.length - 2)), row];
+  };
+  f.picture.onpointerleave = () => { tip.hidden = true; };
+  f.picture.onpointermove = event => {
+    const [c, r] = under(event), v = load(c, r), [of, expert] = plot.over ? [layer, r] : [r, c];
+    showTip(event, said(xs[plot.over ? c : look]), [[v >= 1 ? 1 : 0, `layer ${layers[of]}, expert ${expert}`,
+      `${digits(v, 3)} × an even share`]]);
+  };
+  f.picture.onclick = event => {
+    const [c, r] = under(event);
+    plot.chosen[plot.over ? "look" : "layer"] = plot.over ? c : r;
+    plot.chosen.changed();
+  };
+};
+
 // Where time went, one stretch { from, to, head, name, colour } behind the other.
 const timeline = plot => {
   const all = plot.stretches, high = all.at(-1).to;
@@ -327,13 +365,13 @@ const addPlot = plot => {
     ...(plot.key ? [html("span", {}, plot.key)] : []));
   plot.card = add("figure", { class: plot.wide ? "wide" : "half" }, caption);
   plots.push(plot);
-  if (plot.edges || plot.axis || plot.stretches || plot.stages) return;
+  if (plot.edges || plot.axis || plot.stretches || plot.stages || plot.loads) return;
   const button = html("button", { type: "button", "aria-pressed": "false", title: "logarithmic y axis" }, "log y");
   button.onclick = () => { plot.log = !plot.log; button.setAttribute("aria-pressed", plot.log); curves(plot); };
   caption.append(button);
 };
 const draw = () => plots.forEach(plot =>
-  (plot.stages ? stages : plot.stretches ? timeline : plot.edges ? columns : curves)(plot));
+  (plot.loads ? heat : plot.stages ? stages : plot.stretches ? timeline : plot.edges ? columns : curves)(plot));
 const reset = html("button", { type: "button", hidden: "" }, "whole range");
 const zoom = (what, range) => { what.range = range; tip.hidden = true; reset.hidden = !view.range; draw(); };
 reset.onclick = () => zoom(view, null);

@@ -14,7 +14,7 @@ namespace redline::report {
 namespace {
 
 constexpr double kBetweenFiles = 1;  // seconds
-constexpr std::string_view kNamedHelp = "The same figure of each held-out set, or of each entry of the training data.";
+constexpr std::string_view kNamedHelp = "The same figure of each held-out set, entry of the training data, or layer.";
 
 std::string label_value(std::string_view text) {
   std::string out;
@@ -106,6 +106,7 @@ void PrometheusFile::on(const train::Event& event) {
         }
         if (!last_.eval_loss_average) last_.eval_loss_average = before.eval_loss_average;
         if (!last_.norms) last_.norms = before.norms;
+        if (last_.router && before.router && !last_.router->by_layer) last_.router->by_layer = before.router->by_layer;
         if (last_.sources.empty()) last_.sources = before.sources;
         if (!last_.account) last_.account = before.account;
         stepped_ = true;

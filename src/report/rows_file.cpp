@@ -92,6 +92,15 @@ std::string norms_row(const train::Stepped& m) {
   return io::Json{{"step", m.step}, {"tensors", std::move(tensors)}}.dump() + "\n";
 }
 
+std::string router_row(const train::Stepped& m) {
+  if (!m.router || !m.router->by_layer) return {};
+  const model::RouterFigures& f = *m.router->by_layer;
+  io::Json layers = io::Json::array();
+  for (std::size_t i = 0; i < f.layers.size(); ++i)
+    layers.push_back({{"layer", f.layers[i]}, {"entropy", f.entropy[i]}, {"loads", f.loads[i]}});
+  return io::Json{{"step", m.step}, {"layers", std::move(layers)}}.dump() + "\n";
+}
+
 std::string samples_row(const train::Sampled& sampled) {
   io::Json samples = io::Json::array();
   for (const train::SampledText& t : sampled.texts) samples.push_back({{"prompt", t.prompt}, {"text", t.text}});
@@ -374,6 +383,7 @@ RowsFile some_steps(FileSystem& files, Path path, std::string (*row_of)(const Ki
 }
 RowsFile fp8_file(FileSystem& files, Path path) { return some_steps(files, std::move(path), fp8_row); }
 RowsFile norms_file(FileSystem& files, Path path) { return some_steps(files, std::move(path), norms_row); }
+RowsFile router_file(FileSystem& files, Path path) { return some_steps(files, std::move(path), router_row); }
 RowsFile samples_file(FileSystem& files, Path path) { return some_steps(files, std::move(path), samples_row); }
 
 RowsFile pipeline_file(FileSystem& files, Path path) {

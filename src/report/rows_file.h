@@ -59,6 +59,7 @@ class RowsFile final : public train::Observer {
 RowsFile metrics_file(FileSystem& files, Path path);   // metrics.jsonl
 RowsFile fp8_file(FileSystem& files, Path path);       // fp8.jsonl, where products are in eight bits
 RowsFile norms_file(FileSystem& files, Path path);     // norms.jsonl, where log.norms_every is set
+RowsFile router_file(FileSystem& files, Path path);    // router.jsonl, where layers have experts
 RowsFile samples_file(FileSystem& files, Path path);   // samples.jsonl, where train.sample_every is set
 RowsFile pipeline_file(FileSystem& files, Path path);  // data_pipeline.jsonl, where data.debug is on
 

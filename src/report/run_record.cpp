@@ -285,6 +285,49 @@ void read_fp8(FileSystem& files, RunRecord& run) {
   });
 }
 
+// All looks have the same layers and experts: a row of others is of another program, and is passed over.
+void read_routers(FileSystem& files, RunRecord& run) {
+  const Path path = run.folder / "router.jsonl";
+  std::int64_t odd = 0;
+  JsonRows(files, path, run.problems).read_lists("layers", [&](std::int64_t step, const io::Json& layers) {
+    std::vector<LayerLoads> look;
+    for (const io::Json& of : layers) {
+      const io::Json* loads = of.is_object() ? list_in(of, "loads") : nullptr;
+      if (!loads) break;
+      std::vector<float> values;
+      for (const io::Json& load : *loads) values.push_back(load.is_number() ? load.get<float>() : 0);
+      look.push_back({integer_or(of, "layer", -1), {number_or(of, "entropy", kUnknown)}, {std::move(values)}});
+    }
+    RunRouters& all = run.routers;
+    const auto experts = [](const LayerLoads& of) { return of.loads[0].size(); };
+    const bool whole = !look.empty() && look.size() == layers.size() && experts(look[0]) > 0;
+    const bool fits =
+        whole && std::ranges::all_of(look, [&](const LayerLoads& of) { return experts(of) == experts(look[0]); }) &&
+        (all.steps.empty() || (all.experts() == experts(look[0]) &&
+                               std::ranges::equal(look, all.layers, {}, &LayerLoads::layer, &LayerLoads::layer)));
+    if (!fits) {
+      ++odd;
+      return;
+    }
+    if (all.layers.empty()) all.layers.assign(look.size(), {});
+    while (!all.steps.empty() && all.steps.back() >= step) {  // a later row is the one that holds
+      all.steps.pop_back();
+      for (LayerLoads& of : all.layers) of.entropy.pop_back(), of.loads.pop_back();
+    }
+    all.steps.push_back(step);
+    for (std::size_t i = 0; i < look.size(); ++i) {
+      all.layers[i].layer = look[i].layer;
+      all.layers[i].entropy.push_back(look[i].entropy[0]);
+      all.layers[i].loads.push_back(std::move(look[i].loads[0]));
+    }
+  });
+  if (odd > 0)
+    run.problems.push_back(
+        fmt::format("router.jsonl: {} that cannot be read, or of other experts than the first; "
+                    "passed over",
+                    counted(odd, "row")));
+}
+
 void read_config(FileSystem& files, RunRecord& run) {
   const Path path = run.folder / "config.toml";
   if (!files.exists(path)) {
@@ -524,6 +567,7 @@ RunRecord read_run(FileSystem& files, const Path& given, const std::function<voi
   read_samples(files, run);
   read_fp8(files, run);
   run.norms = read_norms(files, run.folder / "norms.jsonl", run.problems);
+  read_routers(files, run);
   read_config(files, run);
   read_profile(files, run);
   return run;

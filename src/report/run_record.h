@@ -92,6 +92,19 @@ struct RunNorms {
 // Empty where there is no such file. Each line that cannot be read adds a sentence to `problems`.
 RunNorms read_norms(FileSystem& files, const Path& path, std::vector<std::string>& problems);
 
+// Loads of the experts of a layer at the looks at them, from router.jsonl.
+struct LayerLoads {
+  std::int64_t layer = 0;
+  std::vector<double> entropy;
+  std::vector<std::vector<float>> loads;  // by look; 1 is an even share
+};
+struct RunRouters {
+  std::vector<std::int64_t> steps;  // of the looks
+  std::vector<LayerLoads> layers;   // rising, the same at every look
+
+  std::size_t experts() const { return layers.empty() ? 0 : layers[0].loads[0].size(); }
+};
+
 // A tensor in eight bits.
 struct Fp8History {
   std::string name, format;
@@ -155,6 +168,7 @@ struct RunRecord {
   std::vector<Sample> samples;  // by step
   Looks<Fp8History> fp8;
   RunNorms norms;
+  RunRouters routers;
   std::shared_ptr<const io::Json> pipeline;  // intervals, the stage that was slowest most often, the mean of each stage
   std::shared_ptr<const io::Json> profile;
   std::vector<std::pair<std::string, std::string>> settings;  // key and value as TOML writes it

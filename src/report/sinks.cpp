@@ -128,6 +128,7 @@ Sinks::Sinks(FileSystem& files, const config::Config& config, const Path& folder
       add_rows("metrics.jsonl", metrics_file);
       add_rows("fp8.jsonl", fp8_file);
       add_rows("norms.jsonl", norms_file);
+      add_rows("router.jsonl", router_file);
       add_rows("goodput.jsonl", goodput_file);
       add(std::make_unique<RowsFile>(events_file(files, folder / "events.jsonl", std::move(program))), "events.jsonl");
     }

@@ -40,7 +40,7 @@ struct RunHeader {
   std::optional<double> epochs;         // of the training data in the whole run; empty where they never end
   bool card = false;                    // whether the device is a GPU
   std::int64_t device_memory = 0;       // bytes, in all
-  std::int64_t parameters = 0;
+  std::int64_t parameters = 0, active_parameters = 0;  // with and without the experts that a token does not go to
   std::int64_t steps = 0;              // of the whole run; 0: train.max_hours decides, and it is not known yet
   std::int64_t first_step = 0;         // > 0: resumed, this many steps are done
   std::optional<double> seconds_left;  // of train.max_hours
@@ -82,6 +82,15 @@ struct NormsObservation {
   explicit NormsObservation(std::vector<model::TensorNorm> norms);
 };
 
+// What the routers of a step did. Loads are shares of tokens: 1 is an even one, 0 none.
+struct RouterObservation {
+  std::optional<double> balance, z_loss, entropy;        // entropy: the mean over layers
+  std::optional<double> largest_load, smallest_load;     // of all experts of all layers
+  std::shared_ptr<const model::RouterFigures> by_layer;  // at steps that were looked at (log.router_every)
+
+  explicit RouterObservation(model::RouterFigures figures, bool look);
+};
+
 // How ranks keep up with each other.
 struct RankPaces {
   std::optional<double> wait_ms;                // of the step: rank 0's wait for others
@@ -112,6 +121,7 @@ struct StepMetrics {
   std::optional<device::GpuSample> gpu;     // the newest one; where the card can be watched
   std::optional<Fp8Observation> fp8;        // of the step's first micro-batch, where it was looked at
   std::optional<NormsObservation> norms;    // where the step's tensors were looked at
+  std::optional<RouterObservation> router;  // where layers have experts
   double goodput = 0;
   std::optional<Account> account;            // of the session so far, every few seconds
   std::int64_t skipped = 0, rollbacks = 0;   // of the run so far (train/guard.h)

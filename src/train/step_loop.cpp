@@ -237,6 +237,7 @@ RunHeader StepLoop::header() const {
       .card = session.device.kind() != device::Kind::cpu,
       .device_memory = session.device.memory_bytes(),
       .parameters = model::parameter_count(lowered.table),
+      .active_parameters = model::active_count(lowered.table),
       .steps = steps,
       .first_step = step(),
       .seconds_left = ends.seconds_left(),

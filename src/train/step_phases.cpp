@@ -367,6 +367,19 @@ NormsObservation::NormsObservation(std::vector<model::TensorNorm> norms) : tenso
   if (std::isfinite(updates)) update = std::sqrt(updates);
 }
 
+RouterObservation::RouterObservation(model::RouterFigures figures, bool look)
+    : balance(figures.balance), z_loss(figures.z_loss) {
+  double entropies = 0;
+  for (const double e : figures.entropy) entropies += e;
+  entropy = entropies / static_cast<double>(figures.entropy.size());
+  for (const std::vector<double>& loads : figures.loads) {
+    const auto [least, most] = std::ranges::minmax(loads);
+    largest_load = std::max(largest_load.value_or(most), most);
+    smallest_load = std::min(smallest_load.value_or(least), least);
+  }
+  if (look) by_layer = std::make_shared<model::RouterFigures>(std::move(figures));
+}
+
 // Each of a size's gradients has n pairs: squares / pairs = n |G|^2 + S.
 std::optional<NoiseEstimate> estimate_noise(const GradientSize& small, const GradientSize& large) {
   const auto per_pair = [](const GradientSize& g) { return g.squares / g.pairs; };
@@ -628,6 +641,9 @@ StepMetrics Steps::finish() {
   StepMetrics m = s.metrics(loss, update.grad_norm, result.time, data_.slots() * s.micro_batches * session_.groups(),
                             peak_ * static_cast<double>(ranks));
   if (s.norms) m.norms = norms_of(s, update);
+  if (!result.router.empty())
+    m.router.emplace(model::router_figures(session_.config.model, result.router, static_cast<double>(s.pairs)),
+                     due(s.step, session_.config.log.router_every));
   if (session_.config.data.long_documents == "truncate") m.truncated_tokens = s.truncated_tokens;
   if (data_.corpus().masked()) m.learned = s.learned();
   m.memory_gib = gib(session_.engine->executor().arena_bytes());

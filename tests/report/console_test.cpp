@@ -54,6 +54,25 @@ TEST(ProgressLine, SaysHowOftenTheDataWereRead) {
   EXPECT_NE(progress_line(m, 120, 12).find("epoch 1.37"), std::string::npos);
 }
 
+TEST(ProgressLine, HasTheLargestLoadOfAnExpert) {
+  train::StepMetrics m = shown_step(40);
+  m.router.emplace(model::RouterFigures{2, 0, {0}, {0.5}, {{0.25, 1.834}}}, false);
+  EXPECT_TRUE(says(progress_line(m, 120, 12), "pad  3%  load 1.83  eta"));
+}
+
+TEST(Header, SaysHowManyExpertsThereAreAndWhatATokenTakes) {
+  SmallRun run(100);
+  run.config.model.experts = 32;
+  run.config.model.experts_per_token = 4;
+  run.config.model.expert_ffn = 768;
+  run.header.parameters = 1'073'000'000;
+  run.header.active_parameters = 181'000'000;
+  std::string all;
+  for (const std::string& line : header_lines(run.header)) all += line.substr(line.find_first_not_of(' ')) + " ";
+  EXPECT_TRUE(says(all, {"32 experts of 768, 4 a token", "1.07 B parameters, 181 M of them active"}));
+  EXPECT_FALSE(says(all, "ffn"));
+}
+
 TEST(Header, SaysWhatTheDataHoldAndHowOftenTheyAreRead) {
   SmallRun run(100);
   const auto data_line = [&] {

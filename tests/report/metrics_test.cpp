@@ -51,6 +51,7 @@ train::StepMetrics full_step() {
   m.eval_loss_average = 2.7;
   m.norms.emplace(std::vector<model::TensorNorm>{{"head", 0.5, 3, 0.25}});
   m.norms->noise_scale = 1e5;
+  m.router.emplace(model::RouterFigures{2.25, 3.5, {0, 2}, {1.25, 0.75}, {{0.5, 1.5}, {2, 0.125}}}, false);
   m.eval_bits_per_byte = 1.0625;
   m.fp8.emplace(std::vector<model::Fp8Seen>{{"layer 0/qkv input", DType::e4m3, 64, 1.5, 0.002, 0.125},
                                             {"layer 1/o gradient", DType::e5m2, 1024, 0.5, 0, 0.25}});

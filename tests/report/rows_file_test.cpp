@@ -12,8 +12,10 @@
 #include "report/page.h"
 #include "report/prometheus_file.h"
 #include "report/run_record.h"
+#include "report/run_summary.h"
 #include "report/small_run.h"
 #include "testing/failing_files.h"
+#include "testing/page_data.h"
 #include "testing/says.h"
 #include "testing/temp_folder.h"
 
@@ -211,10 +213,12 @@ TEST(RowsFile, FilesOfSomeStepsAreCutBackToTheStepOfTheRun) {
     m.step = step;
     m.fp8.emplace(std::vector<model::Fp8Seen>{});
     m.norms.emplace(std::vector<model::TensorNorm>{});
+    m.router.emplace(model::RouterFigures{}, true);
     return train::Event(m);
   };
   for (const Case& c : {Case{"fp8.jsonl", "tensors", fp8_file, stepped},
                         {"norms.jsonl", "tensors", norms_file, stepped},
+                        {"router.jsonl", "layers", router_file, stepped},
                         {"samples.jsonl", "samples", samples_file, [](std::int64_t step) {
                            return train::Event(train::Sampled{step, {}});
                          }}}) {
@@ -281,6 +285,63 @@ TEST(RunNorms, HaveTheMiddleOfAKindAndTheLargestUpdatesFirst) {
   EXPECT_EQ(shown["largest"][2]["name"], "head") << "what is not known comes last";
   EXPECT_EQ(norms_json(norms, {1})["kinds"][0]["gradient"], io::Json({4.0}));
   EXPECT_TRUE(read_norms(real_files(), folder / "none", problems).kinds.steps.empty());
+}
+
+train::Stepped routed(std::int64_t step, std::vector<std::vector<double>> loads, bool look = true) {
+  train::StepMetrics m;
+  m.step = step;
+  model::RouterFigures f{2, 0, {}, {}, std::move(loads)};
+  for (std::size_t i = 0; i < f.loads.size(); ++i) {
+    f.layers.push_back(2 * static_cast<std::int64_t>(i));
+    f.entropy.push_back(0.5 + static_cast<double>(i));
+  }
+  m.router.emplace(std::move(f), look);
+  return {m};
+}
+
+TEST(RouterFile, HoldsLoadsOfLooksAndNothingElse) {
+  const testing::TempFolder folder;
+  const Path path = folder / "router.jsonl";
+  RowsFile file = router_file(real_files(), path);
+  file.on(train::Stepped{});
+  file.on(routed(1, {{1, 1}}, false));
+  EXPECT_FALSE(real_files().exists(path)) << "there was no look";
+  const train::Stepped m = routed(100, {{0.5, 1.5}, {2, 0}});
+  EXPECT_EQ(m.router->largest_load, 2);
+  EXPECT_EQ(m.router->smallest_load, 0);
+  EXPECT_EQ(m.router->entropy, 1);
+  file.on(m);
+  EXPECT_EQ(real_files().read(path),
+            "{\"step\":100,\"layers\":[{\"layer\":0,\"entropy\":0.5,\"loads\":[0.5,1.5]},"
+            "{\"layer\":2,\"entropy\":1.5,\"loads\":[2.0,0.0]}]}\n");
+  EXPECT_TRUE(says(metrics_row(m), {"\"largest_load/layer 2\":2", "\"smallest_load/layer 0\":0.5",
+                                    "\"router_entropy/layer 2\":1.5", "\"largest_load\":2"}));
+  EXPECT_EQ(metrics_row(routed(7, {{1, 1}}, false)).find('/'), std::string::npos)
+      << "layers are in rows of looks alone";
+}
+
+TEST(RunRouters, HaveTheLooksThatHoldAndTellWhatDoesNotFit) {
+  const testing::TempFolder folder;
+  RowsFile file = router_file(real_files(), folder / "router.jsonl");
+  for (const train::Stepped& m : {routed(1, {{1, 1}, {1, 1}}), routed(9, {{1, 1}, {1, 1}}),
+                                  routed(5, {{0.5, 1.5}, {2, 0}}), routed(6, {{1, 1, 1}, {1, 1, 1}})})
+    file.on(m);
+  RowsFile metrics = metrics_file(real_files(), folder / "metrics.jsonl");
+  for (const std::int64_t step : {1, 5, 6}) metrics.on(routed(step, {{1, 1}, {1, 1}}));
+  const RunRecord run = read_run(real_files(), folder.path());
+  EXPECT_EQ(run.routers.steps, (std::vector<std::int64_t>{1, 5}));
+  ASSERT_EQ(run.routers.layers.size(), 2u);
+  EXPECT_EQ(run.routers.layers[1].layer, 2);
+  EXPECT_EQ(run.routers.layers[1].loads[1], (std::vector<float>{2, 0}));
+  EXPECT_EQ(run.routers.layers[1].entropy, (std::vector<double>{1.5, 1.5}));
+  EXPECT_TRUE(std::ranges::any_of(run.problems, [](const std::string& p) {
+    return static_cast<bool>(says(p, {"router.jsonl", "1 row"}));
+  }));
+  const io::Json page = testing::page_data(run_page({run}, {summarise(run, {})}, {}))["runs"][0];
+  EXPECT_EQ(page["loads"]["looks"], io::Json({{1.0, 1.0, 1.0, 1.0}, {0.5, 1.5, 2.0, 0.0}}));
+  EXPECT_EQ(page["loads"]["layers"], io::Json({0, 2}));
+  EXPECT_EQ(page["loads"]["experts"], 2);
+  EXPECT_EQ(page["named"], io::Json::array()) << "figures by layer are in the heat map";
 }
 
 TEST(SamplesFile, HoldsWhatWasWritten) {

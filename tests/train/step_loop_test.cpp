@@ -92,6 +92,31 @@ TEST(StepLoop, LooksAtWhatIsCastAndStaysTheSame) {
   EXPECT_FALSE(run(tiny_run({"train.max_steps=1"}), temp.path() / "bf16").seen.steps[0].fp8.has_value());
 }
 
+// What routers do comes with every step's result; loads by layer at the first step and every so often.
+TEST(StepLoop, TellsWhatRoutersDo) {
+  testing::TempFolder temp;
+  const std::vector<std::string> experts = {"model.family=qwen3_moe", "model.experts=4",   "model.experts_per_token=2",
+                                            "model.expert_ffn=16",    "model.layers=3",    "model.dense_layers=[1]",
+                                            "train.max_steps=7",      "log.router_every=3"};
+  const Ran ran = expect_the_same_in_parts(tiny_run(experts), temp.path());
+  for (std::size_t i = 0; i < 7; ++i) {
+    const auto& router = ran.seen.steps[i].router;
+    ASSERT_TRUE(router.has_value());
+    EXPECT_GT(*router->balance, 1);  // about 2 where loads are even
+    EXPECT_LT(*router->balance, 4);
+    EXPECT_GT(*router->entropy, 0);
+    EXPECT_LE(*router->entropy, std::log(4.0) + 1e-6);
+    EXPECT_GE(*router->largest_load, 1);
+    EXPECT_LE(*router->smallest_load, 1);
+    ASSERT_EQ(router->by_layer != nullptr, i == 0 || i == 2 || i == 5) << i + 1;
+    if (!router->by_layer) continue;
+    EXPECT_EQ(router->by_layer->layers, (std::vector<std::int64_t>{0, 2}));
+    for (const std::vector<double>& loads : router->by_layer->loads)
+      EXPECT_NEAR(loads[0] + loads[1] + loads[2] + loads[3], 4, 1e-9);
+  }
+  EXPECT_FALSE(run(tiny_run({"train.max_steps=1"}), temp.path() / "dense").seen.steps[0].router.has_value());
+}
+
 // Hears the steps, and takes its time to save the first.
 struct Recording final : Keeper {
   testing::Recorder heard;
