@@ -529,11 +529,14 @@ int run_plan(const Words& words) {
   if (!gpus.trace.empty()) check_output_file("--trace", gpus.trace, {sources.file});
   p.name = folder.empty() || folder.ends_with(".json") ? name_of(sources) : report::run_name(folder);
   p.config = load_to_measure(sources, false);
+  if (!all_cards) p.machine = machine_called(card);
+  if (all_cards || p.machine.kind == device::Kind::cuda)
+    if (const std::string lacks = perf::without_kernel(p.config); !lacks.empty())
+      log::warn("{}: this is a plan of what it takes; a run is refused there", lacks);
   if (all_cards) {
     plan_cards(p.name, p.config, json, stopping);
     return kDone;
   }
-  p.machine = machine_called(card);
   if (memory > 0) p.machine.memory = static_cast<std::int64_t>(memory * 0x1p30);
   if (gpus.gpus > 0) {
     if (const auto filled = perf::filled(p.config))

@@ -30,8 +30,8 @@ constexpr std::int64_t norms_of(const HeadLayout& l, NormOver over) {
   return over == NormOver::head ? l.qk_heads() : 2;
 }
 
-// An op says in card_lacks() what no kernel of a card computes yet; empty: there is nothing. Lowering for a card
-// refuses it with that.
+// An op says in card_lacks() what no kernel of a card computes yet; empty: there is nothing. Programs with
+// it are planned for a card, and refused when they would run there (program/passes.h).
 constexpr std::string_view without_kernel(NormOver over, bool one_plus) {
   return over == NormOver::projection && one_plus ? "a norm over projections with weights 1 + w" : "";
 }

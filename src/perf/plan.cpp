@@ -145,6 +145,10 @@ config::Config as_possible(const config::Config& config, const Machine& machine)
   return c;
 }
 
+std::string without_kernel(const config::Config& config) {
+  return program::without_kernel(model::lower(config.model, model::lowering_options(config, device::Kind::cuda)).set);
+}
+
 Plan make_plan(const config::Config& asked, const Machine& machine, const Spread& spread, const Filling& filling) {
   const config::Config config = as_possible(asked, machine);
   const StepWalk step(config, machine, spread, filling);
@@ -193,7 +197,10 @@ bool is_one_of(std::string_view op, std::initializer_list<std::string_view> name
 }  // namespace
 
 StepPart part_of(std::string_view op) {
-  if (is_one_of(op, {"linear", "linear_input_grad", "linear_weight_grad", "fp8_product"})) return StepPart::products;
+  if (is_one_of(op, {"linear", "linear_input_grad", "linear_weight_grad", "fp8_product", "grouped_linear",
+                     "grouped_linear_input_grad", "grouped_linear_weight_grad", "grouped_fp8_product",
+                     "grouped_fp8_weight_grad"}))
+    return StepPart::products;
   if (is_one_of(op, {"attention", "attention_grad", "document_tiles"})) return StepPart::attention;
   if (op == "lm_loss") return StepPart::head;
   if (is_one_of(op, {"all_reduce", "reduce_shards", "gather_shards", "all_to_all"})) return StepPart::communication;

@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "base/step_state.h"
+#include "program/passes.h"
 
 namespace redline::program {
 
@@ -120,7 +121,6 @@ ValueId Writer::make(std::string_view name, Shape shape, Role role, DType dtype,
 }
 
 void Writer::append(Op op, Phase phase, std::string name) {
-  if (lowering_.on_card()) require_kernel(op, name);
   if (phase == Phase::forward && lowering_.training) {
     each_operand(op, [&](std::string_view operand, ValueId id, Access access) {
       REDLINE_CHECK(access == Access::read || !read_.contains(set_.owner(id)),
@@ -142,7 +142,7 @@ void Writer::append(Op op, Phase phase, std::string name) {
   program_.nodes.back().every = every_;
 }
 
-// The kernels of experts for cards (ops/cuda/{grouped,experts}.cu) have run on none yet: programs for one refuse them,
+// The kernels of experts for cards (ops/cuda/{grouped,experts}.cu) have run on none yet: executors for one refuse them,
 // but for tests and for whoever sets the variable to try them. Once they have passed, this goes.
 constexpr bool kExpertsOnCards = false;
 constexpr const char* kTryExperts = "REDLINE_TRY_EXPERTS";
@@ -156,20 +156,24 @@ constexpr bool kOfExperts =
 template <class Op>
 constexpr bool kExpertsInFp8 = kAmong<Op, ops::GroupedFp8Product<ValueId>, ops::GroupedFp8WeightGrad<ValueId>>;
 
-void Writer::require_kernel(const Op& op, std::string_view name) const {
-  const std::string_view lacks = std::visit(
-      [](const auto& o) -> std::string_view {
-        if constexpr (!kExpertsOnCards && kOfExperts<std::remove_cvref_t<decltype(o)>>) {
-          if (!std::getenv(kTryExperts)) return "a layer with experts";
-        }
-        if constexpr (kExpertsInFp8<std::remove_cvref_t<decltype(o)>>) {
-          if (!std::getenv(kTryExperts)) return "a product of experts in eight bits";
-        }
-        if constexpr (requires { o.card_lacks(); }) return o.card_lacks();
-        return {};
-      },
-      op);
-  if (!lacks.empty()) fail_user("{}: {} has no kernel for a card yet; use --device cpu", place_.full(name), lacks);
+std::string without_kernel(const ProgramSet& set) {
+  for (const Program& program : set.programs)
+    for (const Node& node : program.nodes) {
+      const std::string_view lacks = std::visit(
+          [](const auto& o) -> std::string_view {
+            if constexpr (!kExpertsOnCards && kOfExperts<std::remove_cvref_t<decltype(o)>>) {
+              if (!std::getenv(kTryExperts)) return "a layer with experts";
+            }
+            if constexpr (kExpertsInFp8<std::remove_cvref_t<decltype(o)>>) {
+              if (!std::getenv(kTryExperts)) return "a product of experts in eight bits";
+            }
+            if constexpr (requires { o.card_lacks(); }) return o.card_lacks();
+            return {};
+          },
+          node.op);
+      if (!lacks.empty()) return fmt::format("{}: {} has no kernel for a card yet", node.full_name(), lacks);
+    }
+  return {};
 }
 
 std::int32_t Writer::start(Op op, Phase phase, std::string name) {

@@ -97,8 +97,6 @@ class Writer {
   void release(ValueId value);
 
  private:
-  void require_kernel(const Op& op, std::string_view name) const;
-
   ProgramSet& set_;
   Program program_;
   Lowering lowering_;
