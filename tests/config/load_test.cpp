@@ -114,7 +114,7 @@ TEST_F(LoadTest, UnknownNamesAreSaid) {
               override_error);
   const std::string preset = error_of([] { load({"", "lama-1.36b", {}}); });
   EXPECT_TRUE(says(preset, {"on the command line: ", "preset 'lama-1.36b'", "'llama-1.36b'?",
-                            "gqa-180m, llama-1.29b, llama-1.36b, mistral-1.3b, olmo2-1.5b"}));
+                            "gqa-180m, llama-1.29b, llama-1.36b, mistral-1.3b, moe-1b, olmo2-1.5b, olmoe-1b-7b"}));
   const std::string file = write("p.toml", "\npreset = \"nothing like it\"\n");
   EXPECT_TRUE(says(error_of([&] { load({file, "", {}}); }), {file + ":2: unknown preset"}));
 }
@@ -355,22 +355,34 @@ TEST(Presets, AreTheFilesOfConfigs) {
   EXPECT_EQ(names, real_files().list(Path(testing::source_folder()) / "configs"));
 }
 
-// Parameters without the norms' weights, which are below a thousandth.
-std::int64_t matrix_parameters(const Model& m) {
+// Parameters without the norms' and routers' weights, which are below a thousandth, and with so many experts.
+std::int64_t matrix_parameters(const Model& m, std::int64_t experts) {
   const std::int64_t attention = m.hidden * m.head_dim * (2 * m.heads + 2 * m.kv_heads);
-  return m.layers * (attention + 3 * m.hidden * m.ffn) + (m.tied ? 1 : 2) * m.vocab * m.hidden;
+  const std::int64_t mlp = experts > 0 ? experts * (m.expert_ffn > 0 ? m.expert_ffn : m.ffn) : m.ffn;
+  return m.layers * (attention + 3 * m.hidden * mlp) + (m.tied ? 1 : 2) * m.vocab * m.hidden;
 }
 
 TEST(Presets, HaveTheSizesTheyAreNamedFor) {
   const std::vector<std::pair<std::string, double>> sizes = {
-      {"ping-95m", 95e6},      {"ping-95m-256", 95e6},      {"gqa-180m", 180e6},         {"gqa-180m-adamw", 180e6},
-      {"cs336-350m", 350e6},   {"cs336-350m-adamw", 350e6}, {"llama-1.36b", 1.36e9},     {"llama-1.29b", 1.29e9},
-      {"qwen3-1.8b", 1.8e9},   {"olmo2-1.5b", 1.48e9},      {"cs336-350m-90min", 370e6}, {"gemma3-1b", 1e9},
-      {"mistral-1.3b", 1.33e9}};
+      {"ping-95m", 95e6},       {"ping-95m-256", 95e6},      {"gqa-180m", 180e6},         {"gqa-180m-adamw", 180e6},
+      {"cs336-350m", 350e6},    {"cs336-350m-adamw", 350e6}, {"llama-1.36b", 1.36e9},     {"llama-1.29b", 1.29e9},
+      {"qwen3-1.8b", 1.8e9},    {"olmo2-1.5b", 1.48e9},      {"cs336-350m-90min", 370e6}, {"gemma3-1b", 1e9},
+      {"mistral-1.3b", 1.33e9}, {"moe-1b", 1.07e9},          {"olmoe-1b-7b", 6.92e9},     {"qwen3-30b-a3b", 30.5e9}};
   for (const auto& [name, size] : sizes) {
-    const auto parameters = static_cast<double>(matrix_parameters(load({"", name, {}}).model));
+    const Model m = load({"", name, {}}).model;
+    const auto parameters = static_cast<double>(matrix_parameters(m, m.experts));
     EXPECT_NEAR(parameters / size, 1.0, 0.02) << name << " " << parameters;
   }
+  const std::vector<std::pair<std::string, double>> active = {
+      {"moe-1b", 181e6}, {"olmoe-1b-7b", 1.28e9}, {"qwen3-30b-a3b", 3.3e9}};
+  for (const auto& [name, size] : active) {
+    const Model m = load({"", name, {}}).model;
+    const auto parameters = static_cast<double>(matrix_parameters(m, m.experts_per_token));
+    EXPECT_NEAR(parameters / size, 1.0, 0.02) << name << " " << parameters;
+  }
+  EXPECT_EQ(matrix_parameters(load({"", "moe-1b", {}}).model, 4),
+            matrix_parameters(load({"", "gqa-180m", {}}).model, 0))
+      << "a token takes as much of one as of the other";
 }
 
 // A preset with Muon has the settings of its original beside it, and eight bits are AdamW's.

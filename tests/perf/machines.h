@@ -31,11 +31,15 @@ inline Machine cpu_machine() {
           .in_context = 0};
 }
 
-// 6 FLOPs for each weight of a product and token; 12 heads * head_dim a layer for each pair that the mask keeps.
+// 6 FLOPs for each weight of a product and token, of experts those that it takes and the router; 12 heads * head_dim a
+// layer for each pair that the mask keeps.
 struct ClosedForm {
   explicit ClosedForm(const config::Model& m)
       : projections(6.0 * static_cast<double>(m.layers * m.hidden * m.head_dim * (2 * m.heads + 2 * m.kv_heads))),
-        mlp(6.0 * static_cast<double>(m.layers * 3 * m.hidden * m.ffn)),
+        mlp(6.0 * static_cast<double>(
+                      m.layers * m.hidden *
+                      (m.experts > 0 ? 3 * m.experts_per_token * (m.expert_ffn > 0 ? m.expert_ffn : m.ffn) + m.experts
+                                     : 3 * m.ffn))),
         head(6.0 * static_cast<double>(m.vocab * m.hidden)),
         per_pair(12.0 * static_cast<double>(m.layers * m.heads * m.head_dim)) {}
   double projections, mlp, head, per_pair;

@@ -71,6 +71,22 @@ TEST(Plan, KindsOfMemoryAreTheArenaAndWhatStandsBesideIt) {
   EXPECT_GT(host.memory.activations, m.activations) << "fp32 there, bf16 on the card";
 }
 
+// A model with experts has all of them in memory, and works with those that a token takes.
+TEST(Plan, ExpertsCountWholeInMemoryAndInPartInWork) {
+  const config::Config moe = config_of("moe-1b", {"optim.name=adamw"}),
+                       dense = config_of("gqa-180m", {"optim.name=adamw"});
+  const Plan m = make_plan(moe, machine_named("h200")), d = make_plan(dense, machine_named("h200"));
+  EXPECT_NEAR(static_cast<double>(m.parameters), 1.073e9, 5e6);
+  EXPECT_NEAR(static_cast<double>(m.active_parameters), 181e6, 1e6);
+  EXPECT_EQ(d.active_parameters, d.parameters);
+  EXPECT_NEAR(static_cast<double>(m.memory.masters), 4 * static_cast<double>(m.parameters), 1 << 20);
+  const double routers = 6.0 * static_cast<double>(moe.model.layers * moe.model.experts * moe.model.hidden);
+  EXPECT_NEAR(m.flops.total() - d.flops.total(), routers, 1e-6 * d.flops.total());
+  EXPECT_TRUE(m.fits);
+  EXPECT_GT(m.expected.mfu, 0.2);
+  EXPECT_LT(m.expected.mfu, d.expected.mfu) << "rows are gathered and summed, and eight times the weights are updated";
+}
+
 // bench/results/h200_packed.json: on an H200 a padded step of ping-95m without dropout took 135.9 ms for 186,500 real
 // tokens a second, and packing made it 4.2 times as fast. The plan is too careful by a fifth here.
 TEST(Filling, APaddedStepIsPlannedAsItWasMeasured) {

@@ -252,6 +252,24 @@ TEST(Scale, TakesTheFastestModeThatFits) {
   EXPECT_TRUE(says(why(forced), {"ddp does not fit"}));
 }
 
+// 30.5 billion parameters with AdamW are 489 GB of state: no rank has them whole on 8 to 64 cards of 141 GB, and fsdp
+// shares them out by expert.
+TEST(Scale, ThirtyBillionInExpertsFitByFsdp) {
+  const config::Config c = config_of("qwen3-30b-a3b");
+  for (const int ranks : {8, 16, 64}) {
+    const ScalePlan plan = plan_ranks(c, machine_named("h200"), ndr(), ranks);
+    EXPECT_EQ(plan.choice().mode, Mode::fsdp) << ranks << ": " << why(plan);
+    EXPECT_TRUE(plan.choice().fits) << ranks;
+    EXPECT_FALSE(plan.modes[0].fits) << "ddp on " << ranks;
+    EXPECT_NEAR(static_cast<double>(plan.choice().parameters), 30.5e9, 0.1e9);
+    EXPECT_NEAR(static_cast<double>(plan.choice().active_parameters), 3.35e9, 0.05e9);
+    const MemoryKinds& m = plan.choice().memory;
+    const double state = static_cast<double>(m.masters + m.moments + m.working_copies + m.gradients);
+    EXPECT_NEAR(state * ranks / 30.5e9, 18, 0.5) << ranks;  // bytes a parameter: 4 + 8 + 2 + 4
+    EXPECT_GT(plan.choice().expected.mfu, 0.1) << ranks;
+  }
+}
+
 TEST(Scale, RowsThatWereAskedForStay) {
   const auto settings = [](const std::vector<std::string>& asked) {
     std::vector<Setting> all;
