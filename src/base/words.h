@@ -44,6 +44,7 @@ inline constexpr std::string_view kSpikes = "docs/monitoring.md#a-spike-of-the-g
 inline constexpr std::string_view kOverfitting = "docs/monitoring.md#a-held-out-loss-that-rises";
 inline constexpr std::string_view kDeadModel = "docs/monitoring.md#a-model-that-does-not-learn";
 inline constexpr std::string_view kFp8Range = "docs/monitoring.md#a-tensor-that-leaves-the-range-of-fp8";
+inline constexpr std::string_view kExperts = "docs/monitoring.md#experts-that-starve-or-take-all";
 inline constexpr std::string_view kGraphs = "docs/monitoring.md#no-cuda-graphs";
 inline constexpr std::string_view kCudnn = "docs/monitoring.md#no-cudnn";
 }  // namespace troubleshooting

@@ -125,6 +125,21 @@ perf::Learned learned_in(const report::RunRecord& run, const config::Config& con
     l.grad_norm.push_back(norms[i]);
     l.rate.push_back(rates[i]);
   }
+  const std::vector<std::int64_t>& looks = run.routers.steps;
+  l.router_looks = std::ssize(looks) / 4;
+  if (l.router_looks > 0) {
+    const auto first = looks.size() - static_cast<std::size_t>(l.router_looks);
+    l.first_look = looks[first];
+    l.last_look = looks.back();
+    for (const report::LayerLoads& of : run.routers.layers) {
+      perf::Learned::Router& router = l.routers.emplace_back();
+      router.layer = of.layer;
+      router.loads.resize(run.routers.experts());
+      for (std::size_t look = first; look < looks.size(); ++look)
+        for (std::size_t e = 0; e < router.loads.size(); ++e)
+          router.loads[e] += static_cast<double>(of.loads[look][e]) / static_cast<double>(l.router_looks);
+    }
+  }
   if (!run.sessions.empty()) l.steps_of_run = run.sessions.back().steps;
   l.ranks = std::max<std::int64_t>(1, config.parallel.ranks);
   return l;

@@ -37,6 +37,29 @@ double odd_extent_share(std::int64_t n) {
   return static_cast<double>(whole_tiles(n)) / static_cast<double>(n) - 1;
 }
 
+// The width of the MLP's products, or of those of experts, and the key that sets it.
+struct Width {
+  std::int64_t of = 0;
+  const char* key = "";
+};
+Width mlp_width(const config::Model& m) {
+  return m.experts > 0 && m.expert_ffn > 0 ? Width{m.expert_ffn, "model.expert_ffn"} : Width{m.ffn, "model.ffn"};
+}
+
+// Extra time of experts' products, as a share: the last tile of each expert's rows is half full in the mean.
+double thin_experts_share(const config::Config& c) {
+  const double rows = static_cast<double>(c.train.batch_size * c.train.seq_len * c.model.experts_per_token);
+  return c.model.experts > 0 ? 0.5 * static_cast<double>(kTile * c.model.experts) / rows : 0;
+}
+
+double mlp_estimate(const config::Config& c, const PlannedStep& planned) {
+  return planned.mlp_ms * odd_extent_share(mlp_width(c.model).of);
+}
+
+double thin_experts_estimate(const config::Config& c, const PlannedStep& planned) {
+  return planned.mlp_ms * thin_experts_share(c);
+}
+
 bool has_fast_head_dim(const config::Config& c) { return c.model.head_dim == 64 || c.model.head_dim == 128; }
 
 double attention_estimate(const config::Config& c, const PlannedStep& planned, bool reference_seen) {
@@ -74,9 +97,12 @@ struct Examination {
 
   // Time of slow kernels beyond the plan, at most the step's own time.
   double slow_attention_ms() const { return slow(attention_estimate(config, planned, seen.reference_attention)); }
-  double slow_mlp_ms() const { return slow(planned.mlp_ms * odd_extent_share(config.model.ffn)); }
+  double slow_mlp_ms() const { return slow(mlp_estimate(config, planned)); }
+  double thin_experts_ms() const { return slow(thin_experts_estimate(config, planned)); }
   double slow_launches_ms() const { return slow(launches_estimate(config, planned, seen.graphs_fell_back)); }
-  double slow_kernels_ms() const { return slow(slow_attention_ms() + slow_mlp_ms() + slow_launches_ms()); }
+  double slow_kernels_ms() const {
+    return slow(slow_attention_ms() + slow_mlp_ms() + thin_experts_ms() + slow_launches_ms());
+  }
 
  private:
   double slow(double estimate) const { return on_card(machine) ? std::min(excess_ms(), estimate) : 0; }
@@ -86,7 +112,7 @@ StepParts divide(const Examination& p) {
   StepParts parts = p.seen.timed ? *p.seen.timed : p.planned.parts;
   if (!p.seen.timed) {
     parts[StepPart::attention].ms += p.slow_attention_ms();
-    parts[StepPart::products].ms += p.slow_mlp_ms();
+    parts[StepPart::products].ms += p.slow_mlp_ms() + p.thin_experts_ms();
     parts[StepPart::launches].ms += p.slow_launches_ms();
   }
   parts[StepPart::communication].ms = 0;  // the part of it that computing hides costs nothing
@@ -322,13 +348,15 @@ class Rules {
   void shapes() {
     vocabulary();
     const config::Model& m = c_.model;
+    const auto [width, key] = mlp_width(m);
     if (const double loss = p_.slow_mlp_ms(); loss > 0)
       add(Illness::ffn, loss,
-          fmt::format("model.ffn = {} is no multiple of {}", m.ffn,
-                      m.ffn % 8 != 0 ? "8: rows begin anywhere, and products load them piece by piece"
-                                     : "128: the last tile of a product is not full"),
-          {fmt::format("model.ffn={}", whole_tiles(m.ffn))}, "estimated")
+          fmt::format("{} = {} is no multiple of {}", key, width,
+                      width % kAligned != 0 ? "8: rows begin anywhere, and products load them piece by piece"
+                                            : "128: the last tile of a product is not full"),
+          {fmt::format("{}={}", key, whole_tiles(width))}, "estimated")
           .caution = kAnotherModel;
+    if (const double loss = p_.thin_experts_ms(); loss > 0) thin_experts(loss);
     const double attention = p_.slow_attention_ms();
     if (attention <= 0) return;
     if (m.head_dim == 64 || m.head_dim == 128) {
@@ -344,6 +372,21 @@ class Rules {
         fmt::format("model.head_dim = {}: the fast kernels of attention take 64 and 128", m.head_dim),
         {fmt::format("model.head_dim={}", wide)}, "estimated")
         .caution = kAnotherModel;
+  }
+
+  // The same tokens a step in fewer micro-batches, where there are several.
+  void thin_experts(double loss) {
+    const config::Train& t = c_.train;
+    const bool fewer = t.accumulate % 2 == 0;
+    Finding& f = add(Illness::thin_experts, loss,
+                     fmt::format("a micro-batch has {:.0f} rows for each of {} experts in the mean, and products take "
+                                 "them in tiles of {}, the last of which is half full",
+                                 static_cast<double>(t.batch_size * t.seq_len * c_.model.experts_per_token) /
+                                     static_cast<double>(c_.model.experts),
+                                 c_.model.experts, kTile),
+                     {fmt::format("train.batch_size={}", 2 * t.batch_size)}, "estimated");
+    if (fewer) f.changes.push_back(fmt::format("train.accumulate={}", t.accumulate / 2));
+    if (!fewer) f.caution = "twice the tokens a step: another run, whose optim.lr may be higher";
   }
 
   // In bf16 any vocabulary is fast: the head cuts its products (ops/cuda/gemm.cpp). Those of eight bits cannot be cut.
@@ -397,7 +440,7 @@ Observed expected_step(const config::Config& config, const Machine& machine, con
   seen.device_ms = planned_ms;
   if (on_card(machine))
     seen.device_ms += attention_estimate(config, planned, false) + launches_estimate(config, planned, false) +
-                      planned.mlp_ms * odd_extent_share(config.model.ffn);
+                      mlp_estimate(config, planned) + thin_experts_estimate(config, planned);
   seen.step_ms = seen.device_ms;
   seen.tokens = filling.utilisation * static_cast<double>(plan.tokens_per_step);
   seen.padding = 1 - filling.utilisation;

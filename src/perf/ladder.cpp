@@ -40,13 +40,14 @@ class Count {
  private:
   double bytes(program::ValueId id) const { return id.present() ? static_cast<double>(set_.at(id).bytes()) : 0; }
 
-  // The products beside the first that one product of this weight stands for: three of queries, keys and values, two of
-  // gate and up.
-  double others(program::ValueId weight) const {
+  // The products beside the first that one product of this weight, or of an expert's part of it, stands for: three of
+  // queries, keys and values, two of gate and up.
+  double others(program::ValueId weight, std::int64_t experts = 1) const {
     const std::int32_t row = set_.at(weight).parameter;
     if (row == program::kNoParameter) return 0;
-    return static_cast<double>(table_[static_cast<std::size_t>(row)].slices.size()) - 1;
+    return static_cast<double>(std::ssize(table_[static_cast<std::size_t>(row)].slices) / experts) - 1;
   }
+  double others_of_experts(program::ValueId weight) const { return others(weight, set_.at(weight).shape[0]); }
   double& of_part(const program::Node& node) { return node.place.part == program::Part::attention ? qkv : swiglu; }
 
   template <class Op>
@@ -61,6 +62,15 @@ class Count {
   }
   void add(const ops::LinearWeightGrad<program::ValueId>& op, const program::Node& node) {
     of_part(node) += others(op.dweight) * micro_batches_ * bytes(op.x);
+  }
+  void add(const ops::GroupedLinear<program::ValueId>& op, const program::Node& node) {
+    of_part(node) += others_of_experts(op.weight) * micro_batches_ * bytes(op.x);
+  }
+  void add(const ops::GroupedLinearInputGrad<program::ValueId>& op, const program::Node& node) {
+    of_part(node) += 2 * others_of_experts(op.weight) * micro_batches_ * bytes(op.dx);
+  }
+  void add(const ops::GroupedLinearWeightGrad<program::ValueId>& op, const program::Node& node) {
+    of_part(node) += others_of_experts(op.dweight) * micro_batches_ * bytes(op.x);
   }
   // A norm of its own reads the sum again that the residual add has just written; on the way back its gradient would be
   // written, and read by the add of the branch's.
@@ -335,6 +345,28 @@ Rung grouped_queries(const config::Config& c) {
   return rung;
 }
 
+// Models beside the one with experts: what choosing among many costs, what a token's experts do, what balance does.
+// Weights that a run goes on from have as many experts as they have.
+std::vector<Rung> of_experts(const config::Config& c) {
+  const std::int64_t k = c.model.experts_per_token;
+  if (c.model.experts == 0) return {};
+  std::vector<Rung> all;
+  const auto other = [&](const char* name, std::string key, const char* about, bool has_effect, const char* lacks) {
+    all.push_back(
+        {name, RungKind::another_model, has_effect ? KeyValues{std::move(key)} : KeyValues{}, about, lacks, true});
+  };
+  const bool many = c.model.experts > k;
+  other("no choice of experts", fmt::format("model.experts={}", k),
+        "as many experts as a token takes: the same work, fewer weights, equal loads",
+        many && c.model.init_from.empty(),
+        many ? "the weights of model.init_from have their experts" : "every token takes all experts");
+  other("half the experts a token", fmt::format("model.experts_per_token={}", k / 2),
+        "half the rows in products of experts", k > 1, "a token takes one expert");
+  other("no balance loss", "model.router_aux=0", "routers learn from the loss alone, and loads drift apart",
+        c.model.router_aux > 0, "model.router_aux is 0");
+  return all;
+}
+
 }  // namespace
 
 KeyValues naive_keys(const config::Config& c, const Setting& base, int ranks) {
@@ -359,7 +391,7 @@ KeyValues naive_keys(const config::Config& c, const Setting& base, int ranks) {
 std::vector<Rung> rungs(const config::Config& config, int ranks) {
   const auto on_ranks = [&](const char* key) { return ranks > 1 ? KeyValues{key} : KeyValues{}; };
   using enum RungKind;
-  return {
+  std::vector<Rung> all = {
       {"tf32 products", speed, {"precision.matmul=tf32"}, "fp32 operands rounded to 10 bits in products", kOneWay},
       {"bf16 products", speed, {"precision.matmul=bf16"}, "activations and working weights in 16 bits", kOneWay},
       {"flash attention", speed, {"kernels.attention=flash"}, "redline's own: scores stay on chip", kOneAttention},
@@ -409,6 +441,8 @@ std::vector<Rung> rungs(const config::Config& config, int ranks) {
       {"recompute block", memory, {"train.recompute=block"}, "whole layers are computed again"},
       {"batch size", batch, {}, "rows of a micro-batch as the plan would choose them; a step keeps its rows"},
   };
+  for (Rung& rung : of_experts(config)) all.push_back(std::move(rung));
+  return all;
 }
 
 std::span<const Tier> tiers() {

@@ -21,6 +21,8 @@ constexpr std::size_t kEnoughSteps = 100;         // for a plateau
 constexpr std::int64_t kFirstSteps = 10;          // whose norms are large in any run
 constexpr std::size_t kEvaluationsAfterBest = 2;  // that an overfitted run has at least
 constexpr double kUsualTokens = 20, kUsualWarmUp = 0.05;
+constexpr std::int64_t kEnoughLooks = 3, kSettled = 100;  // at routers; steps before them
+constexpr double kUsualAux = 0.01;
 constexpr const char* kAllOfIt = "all that the run learns";
 
 double mean_of(std::span<const double> values) {
@@ -64,6 +66,7 @@ class LearningRules {
     plateau();
     overfitting();
     few_tokens();
+    routers();
     return std::move(found_);
   }
 
@@ -199,6 +202,46 @@ class LearningRules {
     f.costs = "most of what the model could learn";
   }
 
+  // The first looks say nothing: a router that was just made is even by chance, and many swing before they settle.
+  void routers() {
+    if (l_.router_looks < kEnoughLooks || l_.first_look < kSettled) return;
+    std::int64_t experts = 0, starving = 0, collapsed = 0;
+    const Learned::Router *hungriest = nullptr, *fewest = nullptr;
+    std::size_t expert = 0;
+    for (const Learned::Router& router : l_.routers) {
+      experts += std::ssize(router.loads);
+      const double in_use = experts_in_use(router.loads);
+      if (in_use < fewest_in_use(std::ssize(router.loads), c_.model.experts_per_token)) {
+        ++collapsed;  // most of its experts starve, too, for that reason
+        if (!fewest || in_use < experts_in_use(fewest->loads)) fewest = &router;
+        continue;
+      }
+      starving += std::ranges::count_if(router.loads, [](double load) { return load < kStarves; });
+      const auto least = std::ranges::min_element(router.loads);
+      if (hungriest && *least >= hungriest->loads[expert]) continue;
+      hungriest = &router;
+      expert = static_cast<std::size_t>(least - router.loads.begin());
+    }
+    const std::string when = fmt::format("in the mean of {} from step {} to {}", counted(l_.router_looks, "look"),
+                                         l_.first_look, l_.last_look);
+    const std::vector<std::string> changes = {
+        fmt::format("model.router_aux={:g}", std::max(kUsualAux, 2 * c_.model.router_aux))};
+    if (collapsed > 0)
+      found_.push_back({Illness::collapsed_router,
+                        fmt::format("the tokens of layer {} go to experts as if it had {:.1f} of its {}, {}",
+                                    fewest->layer, experts_in_use(fewest->loads), fewest->loads.size(), when),
+                        fmt::format("{} of {} with experts, which are little more than dense ones", collapsed,
+                                    counted(l_.routers.size(), "layer")),
+                        static_cast<double>(collapsed) / static_cast<double>(l_.routers.size()), changes});
+    if (starving > 0)
+      found_.push_back(
+          {Illness::starving_expert,
+           fmt::format("expert {} of layer {} has {:.2g} of an even share of the tokens, {}", expert, hungriest->layer,
+                       hungriest->loads[expert], when),
+           fmt::format("{} of {}, whose weights learn next to nothing", starving, counted(experts, "expert")),
+           static_cast<double>(starving) / static_cast<double>(experts), changes});
+  }
+
   const config::Config& c_;
   const Learned& l_;
   std::int64_t parameters_, steps_;
@@ -206,6 +249,16 @@ class LearningRules {
 };
 
 }  // namespace
+
+double experts_in_use(const std::vector<double>& loads) {
+  double sum = 0, squares = 0;
+  for (const double load : loads) sum += load, squares += load * load;
+  return squares > 0 ? sum * sum / squares : 0;
+}
+
+double fewest_in_use(std::int64_t experts, std::int64_t per_token) {
+  return std::min(2.0 * static_cast<double>(per_token), 0.5 * static_cast<double>(experts + per_token));
+}
 
 std::vector<LearningIllness> illnesses_of_learning(const config::Config& config, const Learned& learned,
                                                    std::int64_t parameters) {

@@ -484,6 +484,51 @@ TEST_F(DoctorTest, BadInput) {
   EXPECT_TRUE(says(ran.err, {"no step of it was recorded"}));
 }
 
+// Made up: a run of moe-1b whose first layer sends all tokens to the same four experts, and whose second one has an
+// expert that nobody takes.
+TEST_F(DoctorTest, ExpertsThatStarveAndARouterThatHasCollapsed) {
+  const Path folder = write_run({"moe-1b", {}, step(300, 0.4)});
+  std::string rows;
+  for (int look = 1; look <= 16; ++look) {
+    io::Json layers = io::Json::array();
+    for (int layer = 0; layer < 4; ++layer) {
+      std::vector<double> loads(32, layer == 0 ? 0.0 : 1.0);
+      for (int e = 0; e < 4 && layer == 0; ++e) loads[static_cast<std::size_t>(e)] = 8;
+      if (layer == 1) loads[9] = look == 16 ? 0.08 : 0.0;
+      layers.push_back({{"layer", layer}, {"entropy", 1.5}, {"loads", loads}});
+    }
+    rows += io::Json{{"step", 100 * look}, {"layers", layers}}.dump() + "\n";
+  }
+  real_files().replace(folder / "router.jsonl", rows);
+  const io::Json said = doctor({"doctor", folder.string(), "--json"}, 1);
+  const auto finding = [&](Illness illness) {
+    for (const io::Json& f : said["findings"])
+      if (f["illness"] == key_of(illness)) return f;
+    return io::Json{{"found", "nothing"}, {"costs", ""}, {"set", io::Json::array()}};
+  };
+  const io::Json collapsed = finding(Illness::collapsed_router), starving = finding(Illness::starving_expert);
+  EXPECT_TRUE(
+      says(collapsed["found"].get<std::string>(), {"layer 0", "as if it had 4.0 of its 32", "step 1300 to 1600"}));
+  EXPECT_TRUE(says(collapsed["costs"].get<std::string>(), {"1 of 4 layers"}));
+  EXPECT_EQ(collapsed["set"], io::Json({"model.router_aux=0.02"}));
+  EXPECT_TRUE(says(starving["found"].get<std::string>(), {"expert 9 of layer 1 has 0.02"}));
+  EXPECT_TRUE(says(starving["costs"].get<std::string>(), {"1 of 128 experts"}));
+}
+
+// Made up: one row of 1,024 tokens at a time gives each of 32 experts 128 rows, a tile that is seldom full.
+TEST_F(DoctorTest, FewRowsForEachExpert) {
+  const auto thin = [&](const Words& more, double ms) {
+    const perf::Diagnosis d = diagnosis_of({"moe-1b", more, step(ms, 0.1)});
+    for (const perf::Finding& f : d.findings)
+      if (f.illness == Illness::thin_experts) return f;
+    return perf::Finding{Illness::padding, "nothing", "", {}, ""};
+  };
+  const perf::Finding f = thin({"train.batch_size=1", "train.accumulate=96"}, 3000);
+  EXPECT_TRUE(says(f.found, {"128 rows for each of 32 experts"}));
+  EXPECT_EQ(f.changes, (std::vector<std::string>{"train.batch_size=2", "train.accumulate=48"}));
+  EXPECT_EQ(thin({}, 400).found, "nothing") << "with 2,048 rows each tiles are full";
+}
+
 // docs/performance.md lists every illness by its name.
 TEST_F(DoctorTest, TheDocumentationHasEveryIllness) {
   const std::string page = real_files().read(Path(testing::source_folder()) / "docs/performance.md");

@@ -81,6 +81,31 @@ TEST(Ladder, GroupedQueriesStayWhereTheModelHasThem) {
   EXPECT_EQ(std::ranges::count(grouped.full, "model.kv_heads=2"), 1);
 }
 
+// Experts have rows of their own, of other models, and what fused products save is counted for an expert's parts.
+TEST(Ladder, ExpertsAreShownBesideOtherModels) {
+  const LoadConfig load = [](const KeyValues& keys) {
+    return small_run(over({"model.family=mixtral", "model.experts=8", "model.experts_per_token=2"}, keys));
+  };
+  const Bench bench = bench_of(Kind::cpu, [](const config::Config& c) {
+    return 1000.0 * (c.model.experts == 2 ? 1.2 : 1) / static_cast<double>(c.model.experts_per_token);
+  });
+  const Ladder ladder = climb(load, bench, {});
+  const std::map<std::string, Trial> rows = by_name(ladder);
+  EXPECT_EQ(rows.at("no choice of experts").keys, (KeyValues{"model.experts=2"}));
+  EXPECT_NEAR(rows.at("no choice of experts").over_before, 1.2, 1e-9);
+  EXPECT_NEAR(rows.at("half the experts a token").over_before, 2, 1e-9);
+  EXPECT_EQ(rows.at("no balance loss").keys, (KeyValues{"model.router_aux=0"}));
+  for (const char* name : {"no choice of experts", "half the experts a token", "no balance loss"})
+    EXPECT_FALSE(rows.at(name).kept) << name;
+  for (const std::string& key : ladder.full) EXPECT_FALSE(key.starts_with("model.experts")) << key;
+  // Each row of an expert's input is read once more by a product of its own, its gradient is read and written once
+  // more, and it is read once more for that of weights: four passes over rows x k of 64 floats, in two layers and four
+  // micro-batches.
+  const double passes = 4.0 * 64 * 512 * 2 * 64 * sizeof(float) * 2 * 4;
+  EXPECT_NEAR(rows.at("fused gate and up").saved_bytes, passes, 1e-3 * passes);
+  EXPECT_FALSE(by_name(climb(small_run, bench, {})).contains("no balance loss"));
+}
+
 TEST(Ladder, RanksHaveRungsForHowTheyShare) {
   Bench bench = bench_of(Kind::cuda, [](const config::Config& c) { return c.parallel.mode == "ddp" ? 900.0 : 1000.0; });
   const Trial alone = by_name(climb(small_run, bench, {})).at("DDP");

@@ -143,5 +143,51 @@ TEST(Learning, TooFewTokens) {
   EXPECT_EQ(found(illnesses_of_learning(goes_on, {}, 100'000'000)), Illnesses{});
 }
 
+// A run whose routers were looked at: of each layer the loads of its experts.
+Learned with_routers(const config::Config& c, std::vector<std::vector<double>> loads, std::int64_t looks = 5) {
+  Learned l = healthy(c);
+  for (std::size_t i = 0; i < loads.size(); ++i)
+    l.routers.push_back({static_cast<std::int64_t>(i), std::move(loads[i])});
+  l.router_looks = looks;
+  l.first_look = 800;
+  l.last_look = 1000;
+  return l;
+}
+
+TEST(Learning, ExpertsThatStarveAndARouterThatHasCollapsed) {
+  const config::Config c = config_with({"model.family=mixtral", "model.experts=8", "model.experts_per_token=2"});
+  const std::vector<double> even(8, 1.0), uneven = {2, 1.5, 1.2, 1, 0.8, 0.6, 0.5, 0.4},
+                                          starving = {1.2, 1.2, 1.2, 1.2, 1.1, 1.1, 0.98, 0.02},
+                                          taken = {4, 4, 0, 0, 0, 0, 0, 0};
+  const auto of = [&](std::vector<std::vector<double>> loads, std::int64_t looks = 5) {
+    return illnesses_of_learning(c, with_routers(c, std::move(loads), looks), kParameters);
+  };
+  EXPECT_EQ(found(of({even, uneven})), Illnesses{});
+  const auto hungry = of({even, starving});
+  ASSERT_EQ(found(hungry), Illnesses{Illness::starving_expert});
+  EXPECT_TRUE(says(hungry[0].found, {"expert 7 of layer 1 has 0.02 of an even share", "step 800 to 1000"}));
+  EXPECT_TRUE(says(hungry[0].costs, {"1 of 16 experts"}));
+  EXPECT_EQ(hungry[0].changes, std::vector<std::string>{"model.router_aux=0.02"});
+  EXPECT_NEAR(hungry[0].share, 1.0 / 16, 1e-12);
+  const auto collapsed = of({taken, even, even, even});
+  ASSERT_EQ(found(collapsed), Illnesses{Illness::collapsed_router}) << "its experts starve for that reason";
+  EXPECT_TRUE(says(collapsed[0].found, {"layer 0", "as if it had 2.0 of its 8"}));
+  EXPECT_EQ(collapsed[0].share, 0.25);
+  EXPECT_EQ(found(of({taken, starving})), (Illnesses{Illness::collapsed_router, Illness::starving_expert}));
+  EXPECT_EQ(found(of({taken, starving}, 2)), Illnesses{}) << "two looks say nothing";
+  Learned early = with_routers(c, {taken, starving});
+  early.first_look = 60;
+  EXPECT_EQ(found(illnesses_of_learning(c, early, kParameters)), Illnesses{}) << "nor do those of the first steps";
+}
+
+TEST(Learning, ExpertsInUse) {
+  EXPECT_EQ(experts_in_use(std::vector<double>(64, 1.0)), 64);
+  EXPECT_EQ(experts_in_use({8, 0, 0, 0, 0, 0, 0, 0}), 1);
+  EXPECT_EQ(experts_in_use({0, 0}), 0);
+  EXPECT_EQ(fewest_in_use(64, 8), 16);
+  EXPECT_EQ(fewest_in_use(8, 6), 7);
+  EXPECT_EQ(fewest_in_use(4, 4), 4) << "every expert is in use, and no router can collapse";
+}
+
 }  // namespace
 }  // namespace redline::perf
