@@ -33,6 +33,19 @@ constexpr Names kKeys[] = {
     {"model.head_dim", " head_size d_head kv_channels "},
     {"model.ffn",
      " intermediate_size ffn_hidden_size ffn_size ffn_dim d_ff n_inner mlp_dim mlp_hidden_size base_mlp_dim "},
+    {"model.experts", " num_experts num_local_experts n_experts n_routed_experts num_moe_experts moe_num_experts "},
+    {"model.experts_per_token",
+     " num_experts_per_tok num_experts_per_token moe_top_k moe_router_topk moe_topk top_k n_activated_experts "},
+    {"model.expert_ffn",
+     " moe_intermediate_size moe_ffn_hidden_size base_moe_mlp_dim moe_mlp_dim moe_inter_dim moe_hidden_dim "},
+    {"model.norm_topk", " norm_topk_prob norm_topk_weights route_norm "},
+    {"model.dense_layers",
+     " mlp_only_layers decoder_sparse_step moe_layer_freq first_k_dense_replace n_dense_layers "
+     "first_num_dense_layers "},
+    {"model.router_aux",
+     " router_aux_loss_coef moe_aux_loss_coeff load_balance_loss_weight load_balance_coeff aux_loss_coef "
+     "moe_loss_weight "},
+    {"model.router_z_loss", " router_z_loss_coef moe_z_loss_coeff moe_zloss_weight "},
     {"model.vocab", " vocab_size vocabulary_size n_vocab padded_vocab_size "},
     {"model.tied",
      " tie_word_embeddings tie_embeddings tie_weights weight_tying logits_via_embedding enable_weight_tying "
@@ -278,9 +291,18 @@ constexpr Names kWithoutKey[] = {
      " xla_gpu_triton_gemm_any xla_gpu_pgle_profile_file_or_directory_path xla_gpu_autotune_level "
      "xla_gpu_enable_triton_gemm xla_flags "},
     {"ranks share out data, weights and moments (parallel.mode); there is no other parallelism",
-     " tensor_parallel_degree pipeline_parallel_degree expert_parallel_degree "
+     " tensor_parallel_degree pipeline_parallel_degree expert_parallel_degree expert_model_parallel_size "
+     "ici_expert_parallelism "
      "tensor_model_parallel_size pipeline_model_parallel_size ici_tensor_parallelism ici_pipeline_parallelism "
      "enable_async_tensor_parallel "},
+    {"no token is dropped, so that experts need no capacity",
+     " capacity_factor expert_capacity moe_capacity_factor moe_expert_capacity_factor moe_token_drop_policy "
+     "moe_pad_expert_input_to_capacity "},
+    {"products of experts are grouped, always",
+     " moe_grouped_gemm use_grouped_mm use_grouped_gemm moe_permute_fusion megablox sparse_matmul "},
+    {"routers have no noise", " router_jitter_noise moe_input_jitter_eps "},
+    {"no family here has experts that every token takes",
+     " n_shared_experts num_shared_experts moe_shared_expert_intermediate_size shared_experts "},
     {"the family of a model says which of its linears have a bias", " bias use_bias add_bias_linear "},
     {"what computes, and what ranks talk through, follows from the device (--device)", " backend ddp_backend "},
     {"ranks are started by `redline launch -n N -- train ...`, torchrun, srun or mpirun",
