@@ -142,28 +142,18 @@ void Writer::append(Op op, Phase phase, std::string name) {
   program_.nodes.back().every = every_;
 }
 
-// The kernels of experts for cards (ops/cuda/{grouped,experts}.cu) have run on none yet: executors for one refuse them,
-// but for tests and for whoever sets the variable to try them. Once they have passed, this goes.
-constexpr bool kExpertsOnCards = false;
+// The kernels of experts in eight bits for cards have run on none yet: executors for one refuse them, but for tests and
+// for whoever sets the variable to try them. Once they have passed, this goes.
 constexpr const char* kTryExperts = "REDLINE_TRY_EXPERTS";
-template <class Op, class... Others>
-constexpr bool kAmong = (std::is_same_v<Op, Others> || ...);
 template <class Op>
-constexpr bool kOfExperts =
-    kAmong<Op, ops::GroupedLinear<ValueId>, ops::GroupedLinearInputGrad<ValueId>, ops::GroupedLinearWeightGrad<ValueId>,
-           ops::Route<ValueId>, ops::RouteGrad<ValueId>, ops::SortByExpert<ValueId>, ops::GatherRows<ValueId>,
-           ops::Combine<ValueId>, ops::CombineGrad<ValueId>, ops::RouterLoad<ValueId>, ops::BalanceLoss<ValueId>>;
-template <class Op>
-constexpr bool kExpertsInFp8 = kAmong<Op, ops::GroupedFp8Product<ValueId>, ops::GroupedFp8WeightGrad<ValueId>>;
+constexpr bool kExpertsInFp8 =
+    std::is_same_v<Op, ops::GroupedFp8Product<ValueId>> || std::is_same_v<Op, ops::GroupedFp8WeightGrad<ValueId>>;
 
 std::string without_kernel(const ProgramSet& set) {
   for (const Program& program : set.programs)
     for (const Node& node : program.nodes) {
       const std::string_view lacks = std::visit(
           [](const auto& o) -> std::string_view {
-            if constexpr (!kExpertsOnCards && kOfExperts<std::remove_cvref_t<decltype(o)>>) {
-              if (!std::getenv(kTryExperts)) return "a layer with experts";
-            }
             if constexpr (kExpertsInFp8<std::remove_cvref_t<decltype(o)>>) {
               if (!std::getenv(kTryExperts)) return "a product of experts in eight bits";
             }

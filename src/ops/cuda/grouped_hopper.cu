@@ -398,8 +398,8 @@ __device__ void send_results(const Arguments& a, float (&c)[kColumns / 8][4], st
   }
 }
 
-// What a stage has from `present` on of the sum becomes zeros: the end of each of its boxes, or in eight bits the end of
-// each of their rows.
+// What a stage has from `present` on of the sum becomes zeros: the end of each of its boxes, or in eight bits of each
+// of their rows.
 template <class K>
 __device__ void clear_rest(std::uint32_t stage, int present) {
   constexpr int kZeroing = kMultiplying * kGroupThreads;
