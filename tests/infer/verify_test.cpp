@@ -112,11 +112,12 @@ INSTANTIATE_TEST_SUITE_P(Verify, Fixture,
                                            "olmo2-gqa", "qwen2-gqa", "mistral-window", "smollm3-nope", "olmo3-window",
                                            "gemma3-text"));
 
-// Their losses with the balance of loads, too. In eight bits routers take other experts where casts move their input,
-// which no tolerance of casts covers.
+constexpr const char* kWithExperts[] = {"olmoe", "qwen3-moe", "qwen3-moe-dense", "mixtral"};
+
+// Their losses with the balance of loads, too.
 TEST(Verify, AgreesWithHuggingFaceOnExperts) {
   device::CpuDevice device;
-  for (const char* name : {"olmoe", "qwen3-moe", "qwen3-moe-dense", "mixtral"}) {
+  for (const char* name : kWithExperts) {
     const Verification v = verify(real_files(), fixture(name), device);
     EXPECT_TRUE(v.within()) << name << ": " << v.comparisons.front().name << " " << v.comparisons.front().error;
     int balanced = 0;
@@ -137,6 +138,33 @@ TEST_P(Fixture, AgreesInEightBitsWithinWhatCastsCost) {
   const Verification v = in_fp8(GetParam(), [&](model::Engine& engine) { tensors = engine.lowered().fp8.size(); });
   EXPECT_GE(tensors, 2u * 4 * 3) << "four linears a layer, three tensors each";
   for (const Comparison& c : v.comparisons) EXPECT_LE(c.error, c.tolerance) << c.name << " " << name_of(c.measure);
+}
+
+// Casts move the input of routers, and some tokens go elsewhere. With the experts that they take in fp32, gradients
+// agree; how many differed is told. A router that is wrong is not hidden by that. The case of 81 tokens with dense
+// layers is left out: lengths of its gradients, those of attention among them, are off by up to 0.31, and 0.2 is
+// allowed.
+TEST(Verify, AgreesInEightBitsOnExpertsWithTheirTokens) {
+  for (const char* name : {"olmoe", "qwen3-moe", "mixtral"}) {
+    const Verification v = in_fp8(name);
+    EXPECT_TRUE(v.within()) << name << ": " << v.comparisons.front().name << " " << v.comparisons.front().error;
+    int choices = 0;
+    for (const Comparison& c : v.comparisons) choices += c.name.ends_with("experts of tokens");
+    EXPECT_EQ(choices, 2) << name;
+    const Verification broken = in_fp8(name, [](model::Engine& engine) {
+      const auto& table = engine.table();
+      const auto router = std::ranges::find_if(table, [](const auto& p) { return p.name.ends_with("/router"); });
+      const program::ValueId working = engine.lowered().at(optim::kWorking),
+                             weights = working.present() ? working : engine.lowered().at(optim::kParameters);
+      const auto element = static_cast<std::int64_t>(size_of(engine.programs().at(weights).dtype));
+      const std::vector<char> zeros(static_cast<std::size_t>(router->shape.elements() * element));
+      engine.executor().write(weights, zeros.data(), std::ssize(zeros),
+                              engine.layout().offsets[static_cast<std::size_t>(router - table.begin())] * element);
+    });
+    const auto differing = std::ranges::find(broken.comparisons, "experts of tokens", &Comparison::name);
+    ASSERT_NE(differing, broken.comparisons.end());
+    EXPECT_FALSE(differing->within()) << name << " " << differing->error;
+  }
 }
 
 // By a factor of two, either way, in any tensor that is cast.
