@@ -5,7 +5,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <deque>
 #include <limits>
+#include <mutex>
 
 #include "base/dtype.h"
 #include "base/words.h"
@@ -20,6 +22,53 @@ namespace {
 // Each keeps less than the one before, or computes less.
 constexpr std::string_view kKinds[] = {"mlp", "rest", "block"};
 
+struct WayBytes {
+  std::int64_t device = 0, host = 0, persistent = 0;
+};
+// Bytes of the ways of a run, which are the same on all cards: whoever plans for many of them lowers the steps of a
+// search once. A few runs are remembered, the last ones.
+class KnownBytes {
+ public:
+  static KnownBytes& all() {
+    static KnownBytes known;
+    return known;
+  }
+  std::optional<WayBytes> find(const config::Config& run, device::Kind kind, const dist::Sharing& sharing,
+                               const config::Placement& placement) {
+    const std::lock_guard lock(mutex_);
+    for (const Way& way : of(run, kind, sharing).ways)
+      if (way.placement == placement) return way.bytes;
+    return {};
+  }
+  void add(const config::Config& run, device::Kind kind, const dist::Sharing& sharing,
+           const config::Placement& placement, const WayBytes& bytes) {
+    const std::lock_guard lock(mutex_);
+    of(run, kind, sharing).ways.push_back({placement, bytes});
+  }
+
+ private:
+  static constexpr std::size_t kRuns = 16;
+  struct Way {
+    config::Placement placement;
+    WayBytes bytes;
+  };
+  struct Run {
+    config::Config config;
+    device::Kind kind;
+    dist::Sharing sharing;
+    std::vector<Way> ways = {};
+  };
+  Run& of(const config::Config& config, device::Kind kind, const dist::Sharing& sharing) {
+    for (Run& run : runs_)
+      if (run.kind == kind && run.sharing == sharing && run.config == config) return run;
+    if (runs_.size() == kRuns) runs_.pop_front();
+    return runs_.emplace_back(Run{config, kind, sharing});
+  }
+
+  std::mutex mutex_;
+  std::deque<Run> runs_;
+};
+
 class Solver {
  public:
   Solver(const config::Config& config, const Machine& machine, const Room& room, const dist::Sharing& sharing)
@@ -33,7 +82,7 @@ class Solver {
     if (fit.fits) return fit;
     const std::vector<config::Placement> all = sets();
     if (room_.together > 0 && fit.asked.persistent > room_.together) return fit;  // wherever it lies
-    if (way(all.back()).persistent > room_.device) return fit;                    // nothing else could help
+    if (bytes(all.back()).persistent > room_.device) return fit;                  // nothing else could help
     for (const config::Placement& on_host : all) {
       const FitWay least = on_host.on_host() ? way(on_host) : fit.asked;  // whatever is computed again takes longer
       if (second_best(fit) <= least.seconds) continue;
@@ -53,14 +102,26 @@ class Solver {
 
  private:
   FitWay way(const config::Placement& placement) const {
+    const auto seen = std::ranges::find(seen_, placement, &FitWay::placement);
+    if (seen != seen_.end()) return *seen;
     config::Config c = config_;
     c.memory.placement = placement;
     const StepWalk step(c, machine_, {.mode = sharing_.mode, .ranks = sharing_.ranks});
     const program::MemoryPlan& memory = step.lowered().set.memory;
-    return {placement, memory.device.total, memory.host.beyond_results(), step.times().total(),
-            memory.device.persistent};
+    seen_.push_back(
+        {placement, memory.device.total, memory.host.beyond_results(), step.times().total(), memory.device.persistent});
+    return seen_.back();
   }
-  bool fits(const FitWay& way) const { return room_.holds(way.device, way.host); }
+  // Without its time, which a search does not ask for.
+  WayBytes bytes(const config::Placement& placement) const {
+    KnownBytes& known = KnownBytes::all();
+    if (const auto found = known.find(config_, machine_.kind, sharing_, placement)) return *found;
+    const FitWay made = way(placement);
+    const WayBytes bytes{made.device, made.host, made.persistent};
+    known.add(config_, machine_.kind, sharing_, placement, bytes);
+    return bytes;
+  }
+  bool fits(const auto& way) const { return room_.holds(way.device, way.host); }
   static double second_best(const Fit& fit) {
     return fit.ways.size() > 1 ? fit.ways[1].seconds : std::numeric_limits<double>::infinity();
   }
@@ -98,21 +159,20 @@ class Solver {
     std::int64_t too_few = 0, enough = config_.model.layers - 1;  // the last layer has nothing to gain
     if (enough < 1) return;
     placement.recompute_layers = enough;
-    FitWay found = way(placement);
-    if (!fits(found)) return;
+    if (!fits(bytes(placement))) return;
     while (enough - too_few > 1) {
       placement.recompute_layers = (too_few + enough) / 2;
-      const FitWay tried = way(placement);
-      (fits(tried) ? enough : too_few) = placement.recompute_layers;
-      if (fits(tried)) found = tried;
+      (fits(bytes(placement)) ? enough : too_few) = placement.recompute_layers;
     }
-    add(fit, found);
+    placement.recompute_layers = enough;
+    add(fit, way(placement));
   }
 
   config::Config config_;
   const Machine& machine_;
   Room room_;
   dist::Sharing sharing_;
+  mutable std::vector<FitWay> seen_ = {};
 };
 
 }  // namespace

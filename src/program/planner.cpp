@@ -17,9 +17,9 @@ std::int64_t place(const ProgramSet& set, std::vector<Lifetime> values, std::vec
   std::stable_sort(values.begin(), values.end(), [&](const Lifetime& a, const Lifetime& b) {
     return set.at(a.value).bytes() > set.at(b.value).bytes();
   });
-  // Most values live for a few nodes, and there are tens of thousands of them: those that a value could meet are found
-  // by when they live.
-  constexpr std::size_t kStretches = 256;
+  // Most values live for a few nodes, and there are tens of thousands of them: those that such a one could meet are
+  // found by when they live.
+  constexpr std::size_t kStretches = 256, kShort = 8;
   struct Placed {
     std::int64_t begin, end;
     Lifetime lifetime;
@@ -30,25 +30,37 @@ std::int64_t place(const ProgramSet& set, std::vector<Lifetime> values, std::vec
   const std::size_t width = nodes / kStretches + 1;
   std::vector<std::vector<std::size_t>> living(nodes / width + 1);  // by stretch of nodes
   std::vector<Placed> placed;
+  std::vector<std::size_t> by_begin;                       // all of them
   std::vector<std::pair<std::int64_t, std::int64_t>> met;  // begin and end
   std::int64_t size = 0;
   for (std::size_t turn = 0; turn < values.size(); ++turn) {
     const Lifetime& value = values[turn];
-    met.clear();
-    for (std::size_t s = value.first / width; s <= value.last / width; ++s)
-      for (const std::size_t p : living[s])
-        if (std::exchange(placed[p].seen_by, turn) != turn && value.overlaps(placed[p].lifetime))
-          met.emplace_back(placed[p].begin, placed[p].end);
-    std::ranges::sort(met);
+    const std::size_t first = value.first / width, last = value.last / width;
     const std::int64_t bytes = aligned(set.at(value.value).bytes());
     std::int64_t at = 0;
-    for (const auto& [begin, end] : met) {
-      if (at + bytes <= begin) break;
+    const auto stays_below = [&](std::int64_t begin, std::int64_t end) {
+      if (at + bytes <= begin) return true;
       at = std::max(at, end);
+      return false;
+    };
+    if (last - first < kShort) {
+      met.clear();
+      for (std::size_t s = first; s <= last; ++s)
+        for (const std::size_t p : living[s])
+          if (std::exchange(placed[p].seen_by, turn) != turn && value.overlaps(placed[p].lifetime))
+            met.emplace_back(placed[p].begin, placed[p].end);
+      std::ranges::sort(met);
+      for (const auto& [begin, end] : met)
+        if (stays_below(begin, end)) break;
+    } else {
+      for (const std::size_t p : by_begin)
+        if (value.overlaps(placed[p].lifetime) && stays_below(placed[p].begin, placed[p].end)) break;
     }
     offsets[static_cast<std::size_t>(value.value.index)] = at;
     size = std::max(size, at + bytes);
-    for (std::size_t s = value.first / width; s <= value.last / width; ++s) living[s].push_back(placed.size());
+    for (std::size_t s = first; s <= last; ++s) living[s].push_back(placed.size());
+    const auto begins = [&](std::size_t p) { return placed[p].begin; };
+    by_begin.insert(std::ranges::upper_bound(by_begin, at, {}, begins), placed.size());
     placed.push_back({at, at + bytes, value, turn});
   }
   return size;

@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <tuple>
+
 #include "base/random.h"
 #include "data/batch.h"
 #include "model/engine.h"
@@ -207,6 +210,36 @@ TEST(Fit, CoarserMomentsAreToldAndNotTaken) {
   const std::vector<std::string> gains = gains_of_types(fit, config, machine);
   ASSERT_EQ(gains.size(), 2u);
   EXPECT_TRUE(says(gains[1], {"optim.moments=8bit", "MiB less", "faster"})) << gains[1];
+}
+
+// What is known of a run's bytes from before, for another room, machine or run, changes no answer.
+TEST(FindFit, SaysTheSameAgainAndAfterOthers) {
+  const auto in_text = [](const Fit& fit) {
+    std::string text = fmt::format("{} {}\n", fit.fits, fit.asked.device);
+    for (const FitWay& w : fit.ways)
+      text += fmt::format("{}{}{} {}{}{} {} {}: {} {} {}\n", w.placement.moments, w.placement.masters,
+                          w.placement.averages, w.placement.gradients, w.placement.weights, w.placement.residuals,
+                          w.placement.recompute, w.placement.recompute_layers, w.device, w.host, w.seconds);
+    return text;
+  };
+  const config::Config one = random_config(3), other = random_config(4);
+  const Machine machine = machine_with_host();
+  Machine slow = machine;
+  slow.host_rate = 1e8;
+  const Room roomy{.device = kRoomy, .host = kRoomy};
+  const std::int64_t needs = find_fit(one, machine, roomy).asked.device;
+  std::map<std::string, std::string> said;
+  for (int round = 0; round < 2; ++round)
+    for (const double share : {0.9, 0.6, 0.75}) {
+      const Room room{.device = static_cast<std::int64_t>(share * static_cast<double>(needs)), .host = kRoomy};
+      for (const auto& [name, config, on] :
+           {std::tuple{"one", &one, &machine}, {"one, slow", &one, &slow}, {"other", &other, &machine}}) {
+        const std::string text = in_text(find_fit(*config, *on, room));
+        const auto [it, fresh] = said.try_emplace(fmt::format("{} {}", name, share), text);
+        EXPECT_EQ(text, it->second) << it->first;
+      }
+    }
+  EXPECT_NE(said["one 0.75"], said["one, slow 0.75"]);
 }
 
 }  // namespace
