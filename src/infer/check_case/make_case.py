@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Writes the case of `redline check` beside this file, as docs/formats.md describes cases: a model small enough to be
 compiled in, with heads of 64, for which every attention on cards is built, two of them over one key, and documents of
-several lengths. transformers computes in float64. The final parameters are left out: six steps show in the losses.
+several lengths. Weights are in bf16, and transformers computes in float64. The final parameters are left out: six steps
+show in the losses.
 
 Needs torch, transformers and safetensors.
 """
@@ -23,7 +24,10 @@ def main():
                          tie_word_embeddings=True, initializer_range=0.1, bos_token_id=None, eos_token_id=None,
                          pad_token_id=None)
     model = LlamaForCausalLM(config).float()
+    weights = {name: parameter.detach().bfloat16() for name, parameter in model.named_parameters()}  # half the bytes
+    model.load_state_dict(weights, strict=False)  # which rounds the parameters alone, and not the frequencies
     model.save_pretrained(HERE)
+    save_file(weights, os.path.join(HERE, "model.safetensors"), {"format": "pt"})
     os.remove(os.path.join(HERE, "generation_config.json"))
     model = model.double()
     generator = torch.Generator().manual_seed(5)
