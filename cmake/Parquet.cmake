@@ -73,9 +73,6 @@ if(redline_parquet_enabled)
   set_target_properties(redline_parquet PROPERTIES
     PREFIX "" OUTPUT_NAME redline-parquet CXX_VISIBILITY_PRESET hidden LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}"
     INSTALL_RPATH "$ORIGIN")
-  if(REDLINE_RELOCATABLE)
-    target_link_options(redline_parquet PRIVATE -Wl,--disable-new-dtags)  # as of the program (Install.cmake)
-  endif()
   message(STATUS "Parquet: on (${parquet_from})")
 else()
   message(STATUS "Parquet: off (${parquet_reason})")

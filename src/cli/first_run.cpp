@@ -204,17 +204,17 @@ void refuse_others(FileSystem& files, const std::string& given, const std::vecto
   for (const Path& file : all) {
     for (const Path& folder : folders_to(file, given)) {
       if (!seen.insert(folder).second) continue;
-      const std::string name = folder.string();
+      const std::string name = folder.string(), inside = name == given ? "" : given + ": ";
       if (is_run(files, folder))
         fail_user(
-            "{}: {} is a run; `redline train --resume --out {}` goes on with it, `redline train {}/{} --out NEW` makes "
+            "{}{} is a run; `redline train --resume --out {}` goes on with it, `redline train {}/{} --out NEW` makes "
             "another like it, and `redline report {}` shows it",
-            given, name, name, name, train::kRunConfig, name);
+            inside, name, name, name, train::kRunConfig, name);
       if (is_model(files, folder))
-        fail_user("{}: {} is a model; `redline train DIR model.init_from={}` trains it on a folder of text", given,
-                  name, name);
+        fail_user("{}{} is a model; `redline train DIR model.init_from={}` trains it on a folder of text", inside, name,
+                  name);
       if (data::is_prepared_folder(folder))
-        fail_user("{}: {} holds token shards; give them to a configuration: redline train quick data.train={}", given,
+        fail_user("{}{} holds token shards; give them to a configuration: redline train quick data.train={}", inside,
                   name, name);
     }
     if (file.extension() == ".bin" || file.extension() == ".idx")

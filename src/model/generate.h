@@ -45,8 +45,7 @@ class Decoding {
   explicit Decoding(Engine& engine);  // lowered with options.decode; must outlive this
 
   std::int64_t slots() const { return shape_.slots; }
-  std::int64_t positions() const { return shape_.positions; }    // tokens that a text may have
-  std::int64_t longest_prompt() const { return shape_.prompt; }  // tokens that prefill() takes
+  std::int64_t positions() const { return shape_.positions; }  // tokens that a text may have
   std::int64_t length(std::int64_t slot) const { return lengths_[static_cast<std::size_t>(slot)]; }
 
   // Replaces the contents of these slots by the text. The logits after it, [vocab], are valid until the next call.

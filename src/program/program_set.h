@@ -61,7 +61,6 @@ constexpr std::string_view name_of(Part p) {
 // The memory that a value's bytes lie in: the device's, or the host's. The host's is pinned on a card's machine, and a
 // second arena on the CPU, so that a program with both runs anywhere.
 enum class Memory : std::uint8_t { device, host };
-inline constexpr int kMemories = 2;
 
 constexpr std::string_view name_of(Memory m) { return m == Memory::device ? "device" : "host"; }
 
