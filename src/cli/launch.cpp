@@ -251,9 +251,10 @@ class Recovery {
     if (!run) fail_machine("{}, and {} holds no run that could go on with fewer ranks", words, folder_.string());
     const std::int64_t had = std::max<std::int64_t>(run->parallel.ranks, 1);
     const std::int64_t shared = std::gcd(had * run->train.accumulate, had * run->train.accumulate_from);
-    std::int64_t groups = most / run->parallel.sequence;  // of ranks that share rows
-    while (groups > 0 && shared % groups != 0) --groups;
-    const std::int64_t ranks = groups * run->parallel.sequence;
+    const std::int64_t sequence = run->parallel.sequence, shards = std::max<std::int64_t>(run->parallel.shards, 1);
+    std::int64_t groups = most / sequence;  // of ranks that share rows
+    while (groups > 0 && (shared % groups != 0 || groups * sequence % shards != 0)) --groups;
+    const std::int64_t ranks = groups * sequence;
     if (ranks < options_.min_ranks)
       fail_machine("{}: {} could go on, fewer than --min-ranks {}; a step has {}, which as many ranks must share alike",
                    words, counted(ranks, "rank"), options_.min_ranks, counted(shared, "micro-batch"));

@@ -51,6 +51,8 @@ std::vector<std::string> keys_to_set(const GpusPlan& p) {
   const perf::RankPlan& c = p.scale.choice();
   if (!c.fits) return {};
   std::vector<std::string> keys = {fmt::format("parallel.mode={}", name_of(c.mode))};
+  if (c.shards > 0 || p.scale.config.origins.written("parallel.shards"))
+    keys.push_back(fmt::format("parallel.shards={}", c.shards));
   perf::Choice choice;
   choice.config = p.scale.config;
   choice.relaxed = p.scale.relaxed;
@@ -67,7 +69,7 @@ void print_row(const GpusPlan& p, std::string_view name,
 }
 void print_modes(const GpusPlan& p, std::string_view title) {
   std::string line = fmt::format("\n{:<18}", title);
-  for (const perf::RankPlan& m : p.scale.modes) line += fmt::format(" {:>15}", name_of(m.mode));
+  for (const perf::RankPlan& m : p.scale.modes) line += fmt::format(" {:>15}", m.name());
   print(line + "\n");
 }
 
@@ -127,8 +129,8 @@ void print_choice(const GpusPlan& p) {
   if (!c.fits) return print(fmt::format("\nchoice    none: {}\n", perf::why(p.scale)));
   print(fmt::format("\nchoice    {}\n          {}\n", fmt::join(keys_to_set(p), " "), perf::why(p.scale)));
   if (c.times.collectives.empty()) return;
-  print(fmt::format("\n{:<40} {:>6} {:>10} {:>9} {:>11}\n", fmt::format("collectives of a step, {}", name_of(c.mode)),
-                    "times", "bytes", "time", "not hidden"));
+  print(fmt::format("\n{:<40} {:>6} {:>10} {:>9} {:>11}\n", fmt::format("collectives of a step, {}", c.name()), "times",
+                    "bytes", "time", "not hidden"));
   for (const perf::CollectiveUse& u : c.times.collectives)
     print(fmt::format("  {:<38} {:>6} {:>10} {:>9} {:>11}\n", fmt::format("{} of {}", name_of(u.collective), u.of),
                       u.count, report::bytes(u.bytes), report::duration(u.seconds), report::duration(u.exposed)));
@@ -162,6 +164,7 @@ io::Json plan_json(const GpusPlan& p, const perf::RankPlan& r) {
                            {"exposed_ms", 1e3 * u.exposed}});
   const bool ends = p.run_tokens > 0;
   return {{"mode", name_of(r.mode)},
+          {"shards", r.shards},
           {"gpus", r.ranks},
           {"batch_size", r.setting.batch_size},
           {"accumulate", r.setting.accumulate},
@@ -239,7 +242,7 @@ void plan_gpus(const std::string& name, const config::Config& config, const perf
   if (const perf::RankPlan& c = p.scale.choice(); !wanted.trace.empty()) {
     const config::Config chosen = perf::as_possible(perf::with_setting(p.scale.config, c.setting), machine);
     trace = perf::chrome_trace({chosen, machine, {.mode = c.mode, .ranks = c.ranks, .fabric = fabric}},
-                               fmt::format("{}, {} on {} x {}, planned", name, name_of(c.mode), c.ranks, machine.name));
+                               fmt::format("{}, {} on {} x {}, planned", name, c.name(), c.ranks, machine.name));
   }
   stopping.hold();
   if (!trace.empty()) real_files().replace(wanted.trace, trace);
@@ -251,7 +254,7 @@ void plan_gpus(const std::string& name, const config::Config& config, const perf
   print_scaling(p);
   if (!trace.empty())
     print(fmt::format("\ntrace     {} (a planned step of {}; open it in chrome://tracing or ui.perfetto.dev)\n",
-                      wanted.trace, name_of(p.scale.choice().mode)));
+                      wanted.trace, p.scale.choice().name()));
 }
 
 }  // namespace redline::cli

@@ -98,11 +98,7 @@ void Ranks::connect(device::Device& device, std::int64_t timeout) {
 
 train::Team Ranks::team(dist::Mode mode, const config::Parallel& parallel) {
   if (alone()) return {};
-  return {.sharing = dist::Sharing{.rank = place_.rank,
-                                   .ranks = place_.ranks,
-                                   .mode = mode,
-                                   .bf16_wire = parallel.wire == "bf16",
-                                   .sequence = static_cast<int>(parallel.sequence)},
+  return {.sharing = dist::sharing_of(parallel, place_.rank, place_.ranks, mode),
           .group = group_.get(),
           .communicator = communicator_.get(),
           .saving = saving_.get(),

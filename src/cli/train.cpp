@@ -452,10 +452,7 @@ int train_as(const TrainRequest& asked, const ConfigWords& words, Ranks& ranks) 
         mode = name_of(found.mode);
         if (!found.why.empty())
           sinks->observer().on(train::Note{fmt::format("parallel.mode = auto: {}, {}", mode, found.why)});
-        place({.rank = 0,
-               .ranks = ranks.count(),
-               .mode = found.mode,
-               .sequence = static_cast<int>(options.config.parallel.sequence)});
+        place(dist::sharing_of(options.config.parallel, 0, ranks.count(), found.mode));
       }
       // Numbers that rank 0 has found in place of "auto".
       const io::Json settled = io::Json::parse(ranks.broadcast(io::Json{

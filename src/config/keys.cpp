@@ -392,6 +392,9 @@ std::vector<Key> build_table() {
      "ranks that have a part of every row each, for rows that one card cannot hold; train.batch_size is then the rows "
      "of such a group of ranks, and attention has all tokens of a part of the heads (model.heads, train.seq_len and "
      "the ranks are multiples of it); 1: every rank has rows of its own"},
+    {"parallel.shards", free, in<&Config::parallel, &Parallel::shards>(), between(0, 1024), {}, "",
+     "ranks that share out one copy of what zero1 and fsdp share out, those of a machine for instance (HSDP): weights "
+     "travel among them alone, and gradients are added up between such groups once a step; 0: all ranks"},
     {"parallel.timeout", free, in<&Config::parallel, &Parallel::timeout>(), between(1, 86400), {}, "seconds",
      "without progress of one rank, after which a run on several ranks ends and names it"},
 

@@ -259,6 +259,9 @@ void resolve(Config& config) {
   const std::int64_t sequence = config.parallel.sequence;
   rules.require((sequence & (sequence - 1)) == 0, {"parallel.sequence"},
                 "parallel.sequence ({}) must be a power of two", sequence);
+  rules.require(config.parallel.shards != 1, {"parallel.shards"},
+                "parallel.shards (1) leaves all of the state on every rank; set parallel.mode = \"ddp\" for that, or "
+                "give 2 or more, or 0 for all ranks");
   // dlogits in eight bits have a scale that leaves them room up to 1.75, which logits of 35 reach with this much.
   constexpr double kMostZLossInFp8 = 0.01;
   const bool fp8_head = config.precision.matmul == "fp8" && config.precision.head == "fp8";

@@ -158,9 +158,9 @@ constexpr Names kKeys[] = {
     {"kernels.logits_rows", " chunked_loss num_vocab_tiling loss_chunks "},
     {"kernels.deterministic", " use_deterministic_algorithms deterministic_mode "},
     {"parallel.mode",
-     " use_zero1 use_fsdp zero_stage fsdp sharding_strategy data_parallel_shard_degree data_parallel_replicate_degree "
-     "ici_fsdp_parallelism ici_data_parallelism dcn_data_parallelism use_distributed_optimizer zero_optimization "
-     "zero_optimization.stage "},
+     " use_zero1 use_fsdp zero_stage fsdp sharding_strategy ici_fsdp_parallelism ici_data_parallelism "
+     "dcn_data_parallelism use_distributed_optimizer zero_optimization zero_optimization.stage "},
+    {"parallel.shards", " data_parallel_shard_degree data_parallel_replicate_degree hybrid_shard_size "},
     {"parallel.wire", " reduce_dtype grad_reduce_dtype mixed_precision_reduce communication_data_type "},
     {"parallel.sequence",
      " context_parallel_degree context_parallel_size sequence_parallel_size ulysses_sequence_parallel_size "

@@ -9,10 +9,13 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <functional>
+#include <map>
 #include <thread>
 
 #include "base/error.h"
@@ -28,29 +31,44 @@ float wide(std::uint16_t bf16) { return f32_from_bf16(bf16); }
 float wide(float x) { return x; }
 double wide(double x) { return x; }
 
+constexpr std::int64_t kFoldBlock = 1024;
+
+// sum = elements [begin, begin + n) of all parts, added up, or the largest of them: the first 2^k and then the rest.
+template <class Sum, bool kLargest, class From>
+void fold_block(std::span<const From* const> parts, std::int64_t begin, std::int64_t n, Sum* sum) {
+  const auto add = [&](const auto* more) {
+    for (std::int64_t i = 0; i < n; ++i)
+      sum[i] = kLargest ? std::max<Sum>(sum[i], wide(more[i])) : sum[i] + wide(more[i]);
+  };
+  const std::size_t half = parts.size() > 1 ? std::bit_floor(parts.size() - 1) : 0;
+  if (half == 0) {
+    for (std::int64_t i = 0; i < n; ++i) sum[i] = wide(parts[0][begin + i]);
+    return;
+  }
+  fold_block<Sum, kLargest>(parts.first(half), begin, n, sum);
+  if (parts.size() - half == 1) return add(parts[half] + begin);
+  Sum rest[kFoldBlock];
+  fold_block<Sum, kLargest>(parts.subspan(half), begin, n, rest);
+  add(rest);
+}
+
 // Elements [0, n) of the sum over `parts`, one a rank, or of their largest, given to take(i, sum) block by block: a
 // destination may be one of the parts, and it is written only after it was read.
 template <class From, class Sum, bool kLargest, class Take>
 void fold(const std::vector<const From*>& parts, std::int64_t n, const Take& take) {
-  constexpr std::int64_t kBlock = 1024;
-  Sum sum[kBlock];
-  for (std::int64_t begin = 0; begin < n; begin += kBlock) {
-    const std::int64_t count = begin + kBlock < n ? kBlock : n - begin;
-    for (std::int64_t i = 0; i < count; ++i) sum[i] = wide(parts[0][begin + i]);
-    for (std::size_t rank = 1; rank < parts.size(); ++rank) {
-      const From* const part = parts[rank] + begin;
-      for (std::int64_t i = 0; i < count; ++i)
-        sum[i] = kLargest ? std::max<Sum>(sum[i], wide(part[i])) : sum[i] + wide(part[i]);
-    }
+  Sum sum[kFoldBlock];
+  for (std::int64_t begin = 0; begin < n; begin += kFoldBlock) {
+    const std::int64_t count = std::min(kFoldBlock, n - begin);
+    fold_block<Sum, kLargest, From>(parts, begin, count, sum);
     take(begin, sum, count);
   }
 }
 
 // The parts of [0, n) by rank: even shares.
-std::vector<Range> even_parts(std::int64_t n, int ranks) {
+std::vector<Range> even_parts(std::int64_t n, std::size_t ranks) {
   std::vector<Range> parts;
-  const std::int64_t share = (n + ranks - 1) / ranks;
-  for (int r = 0; r < ranks; ++r) parts.push_back({std::min(n, r * share), std::min(n, (r + 1) * share)});
+  const auto many = static_cast<std::int64_t>(ranks), share = (n + many - 1) / many;
+  for (std::int64_t r = 0; r < many; ++r) parts.push_back({std::min(n, r * share), std::min(n, (r + 1) * share)});
   return parts;
 }
 // The parts of an array that is shared out, counted from `begin`.
@@ -66,46 +84,45 @@ std::vector<Range> owned_parts(const Shards& shards, std::int64_t begin, std::in
 class CpuGroup final : public Group {
  public:
   CpuGroup(std::unique_ptr<Transport> transport, Control& control)
-      : control_(control),
-        rank_(control.place().rank),
-        ranks_(control.place().ranks),
-        transport_(std::move(transport)) {}
+      : control_(control), rank_(control.place().rank), ranks_(control.place().ranks) {
+    members_[{ranks_, 1}] = {std::move(transport), static_cast<std::size_t>(rank_), static_cast<std::size_t>(ranks_)};
+  }
 
   int rank() const override { return rank_; }
   int ranks() const override { return ranks_; }
-  std::string engine() const override { return transport_->name(); }
+  std::string engine() const override { return members_.at({ranks_, 1}).transport->name(); }
 
   void run(const AllReduce<Tensor>& op, void*) override {
-    count();
+    const Members& all = begin(ranks_ / op.apart, op.apart);
     const Tensor& data = op.data;
-    const std::vector<Range> parts = even_parts(data.elements(), ranks_);
+    if (!data.present()) return;
+    const std::vector<Range> parts = even_parts(data.elements(), all.count);
     if (op.largest) {
       REDLINE_CHECK(data.dtype == DType::f32, "all_reduce: the largest of {}", name_of(data.dtype));
-      reduce_and_gather<true>(data.f32(), parts);
+      reduce_and_gather<true>(all, data.f32(), parts);
     } else if (op.wire.present()) {
       REDLINE_CHECK(data.dtype == DType::f32 && op.wire.dtype == DType::bf16, "all_reduce: f32 data travel as bf16");
       std::uint16_t* const wire = op.wire.as<std::uint16_t>();
       cast(data.f32(), wire, data.elements());
-      std::uint16_t* const own = wire + parts[own_index()].begin;
-      reduce<std::uint16_t, float>(wire, parts,
+      std::uint16_t* const own = wire + parts[all.own].begin;
+      reduce<std::uint16_t, float>(all, wire, parts,
                                    [&](std::int64_t at, const float* sum, std::int64_t n) { cast(sum, own + at, n); });
-      gather<std::uint16_t>(wire, own, parts);
+      gather<std::uint16_t>(all, wire, own, parts);
       for (std::int64_t i = 0; i < data.elements(); ++i) data.f32()[i] = f32_from_bf16(wire[i]);
     } else if (data.dtype == DType::f64) {
-      reduce_and_gather<false>(data.as<double>(), parts);
+      reduce_and_gather<false>(all, data.as<double>(), parts);
     } else {
       REDLINE_CHECK(data.dtype == DType::f32, "all_reduce: {} cannot be added", name_of(data.dtype));
-      reduce_and_gather<false>(data.f32(), parts);
+      reduce_and_gather<false>(all, data.f32(), parts);
     }
   }
 
   void run(const ReduceShards<Tensor>& op, void*) override {
-    count();
-    REDLINE_CHECK(op.data.dtype == DType::f32 && op.shards.ranks == ranks_,
-                  "reduce_shards: {} in {} shards on {} ranks", name_of(op.data.dtype), op.shards.ranks, ranks_);
+    const Members& all = begin(op.shards.ranks);
+    REDLINE_CHECK(op.data.dtype == DType::f32, "reduce_shards: {} cannot be added", name_of(op.data.dtype));
     float* const data = op.data.f32();
     const std::vector<Range> parts = owned_parts(op.shards, op.begin, op.data.elements());
-    const Range own = parts[own_index()];
+    const Range own = parts[all.own];
     REDLINE_CHECK(op.in_place || op.shard.elements() == (own.empty() ? 0 : own.elements()),
                   "reduce_shards: a shard of {} elements for a part of {}", op.shard.elements(), own.elements());
     float* const to = op.in_place ? data + own.begin : op.shard.f32();
@@ -118,59 +135,71 @@ class CpuGroup final : public Group {
     if (op.wire.present()) {
       REDLINE_CHECK(op.wire.dtype == DType::bf16, "reduce_shards: data travel as bf16 or as they are");
       cast(data, op.wire.as<std::uint16_t>(), op.data.elements());
-      reduce<std::uint16_t, float>(op.wire.as<std::uint16_t>(), parts, take);
+      reduce<std::uint16_t, float>(all, op.wire.as<std::uint16_t>(), parts, take);
     } else {
-      reduce<float, float>(data, parts, take);
+      reduce<float, float>(all, data, parts, take);
     }
   }
 
   void run(const GatherShards<Tensor>& op, void*) override {
-    count();
-    REDLINE_CHECK(op.shards.ranks == ranks_, "gather_shards: {} shards on {} ranks", op.shards.ranks, ranks_);
+    const Members& all = begin(op.shards.ranks);
     const std::vector<Range> parts = owned_parts(op.shards, op.begin, op.data.elements());
-    const Range own = parts[own_index()];
+    const Range own = parts[all.own];
     REDLINE_CHECK(op.in_place || (op.shard.elements() == (own.empty() ? 0 : own.elements()) &&
                                   (own.empty() || op.shard.dtype == op.data.dtype)),
                   "gather_shards: a shard of {} elements for a part of {}", op.shard.elements(), own.elements());
     switch (size_of(op.data.dtype)) {
-      case 8: return gather_from(op, op.data.as<double>(), parts);
-      case 4: return gather_from(op, op.data.f32(), parts);
-      case 2: return gather_from(op, op.data.as<std::uint16_t>(), parts);
-      case 1: return gather_from(op, op.data.as<std::uint8_t>(), parts);
+      case 8: return gather_from(all, op, op.data.as<double>(), parts);
+      case 4: return gather_from(all, op, op.data.f32(), parts);
+      case 2: return gather_from(all, op, op.data.as<std::uint16_t>(), parts);
+      case 1: return gather_from(all, op, op.data.as<std::uint8_t>(), parts);
       default: fail_machine("gather_shards: no engine for elements of {}", name_of(op.data.dtype));
     }
   }
 
   void run(const AllToAll<Tensor>& op, void*) override {
-    count();
-    const auto among = static_cast<std::size_t>(op.among), first = own_index() / among * among;
-    const std::size_t block = static_cast<std::size_t>(op.from.bytes()) / among, chunk = transport_->most_given();
+    const Members& all = begin(op.among);
+    const std::size_t block = static_cast<std::size_t>(op.from.bytes()) / all.count;
+    const std::size_t chunk = all.transport->most_given();
     const std::byte* const from = op.from.as<std::byte>();
     for (std::size_t begin = 0; begin < block; begin += chunk) {
       const std::size_t n = std::min(chunk, block - begin);
-      std::vector<std::span<const std::byte>> gives(static_cast<std::size_t>(ranks_));
-      std::vector<std::size_t> bytes(gives.size());
-      for (std::size_t r = 0; r < among; ++r) {
-        gives[first + r] = {from + r * block + begin, n};
-        bytes[first + r] = n;
-      }
-      const std::vector<const std::byte*> gets = transport_->exchange(gives, bytes);
-      for (std::size_t r = 0; r < among; ++r)
-        std::memcpy(op.to.as<std::byte>() + r * block + begin, gets[first + r], n);
+      std::vector<std::span<const std::byte>> gives(all.count);
+      for (std::size_t r = 0; r < all.count; ++r) gives[r] = {from + r * block + begin, n};
+      const std::vector<const std::byte*> gets = all.transport->exchange(gives, std::vector(all.count, n));
+      for (std::size_t r = 0; r < all.count; ++r) std::memcpy(op.to.as<std::byte>() + r * block + begin, gets[r], n);
     }
   }
 
  private:
-  std::size_t own_index() const { return static_cast<std::size_t>(rank_); }
-  void count() { control_.collective(++collectives_); }
+  // The ranks of a collective.
+  struct Members {
+    std::unique_ptr<Transport> transport;
+    std::size_t own = 0, count = 0;
+  };
+
+  // Counts a collective of so many ranks that are so far apart. The first of its kind connects them.
+  const Members& begin(int many, int apart = 1) {
+    control_.collective(++collectives_);
+    Members& members = members_[{many, apart}];
+    if (members.transport) return members;
+    REDLINE_CHECK(many > 0 && ranks_ % (many * apart) == 0, "a collective of {} ranks of {}, {} apart", many, ranks_,
+                  apart);
+    const int first = apart > 1 ? rank_ % apart : rank_ / many * many;
+    std::vector<std::size_t> of_all;
+    for (int i = 0; i < many; ++i) of_all.push_back(static_cast<std::size_t>(first + i * apart));
+    members = {members_.at({ranks_, 1}).transport->between(of_all), static_cast<std::size_t>((rank_ - first) / apart),
+               static_cast<std::size_t>(many)};
+    return members;
+  }
   static void cast(const float* from, std::uint16_t* to, std::int64_t n) {
     for (std::int64_t i = 0; i < n; ++i) to[i] = bf16_from_f32(from[i]);
   }
 
   // Rank r gets every rank's elements of parts[r] and takes their sum, or their largest.
   template <class From, class Sum, bool kLargest = false, class Take>
-  void reduce(const From* data, const std::vector<Range>& parts, const Take& take) {
-    const auto chunk = static_cast<std::int64_t>(transport_->most_given() / sizeof(From));
+  static void reduce(const Members& all, const From* data, const std::vector<Range>& parts, const Take& take) {
+    const auto chunk = static_cast<std::int64_t>(all.transport->most_given() / sizeof(From));
     std::int64_t longest = 0;
     for (const Range& part : parts) longest = std::max(longest, part.elements());
     std::vector<std::span<const std::byte>> gives(parts.size());
@@ -181,8 +210,8 @@ class CpuGroup final : public Group {
         return std::as_bytes(std::span(n > 0 ? data + part.begin + begin : data, static_cast<std::size_t>(n)));
       };
       std::ranges::transform(parts, gives.begin(), piece);
-      const std::size_t mine = gives[own_index()].size();
-      const std::vector<const std::byte*> gets = transport_->exchange(gives, std::vector(parts.size(), mine));
+      const std::size_t mine = gives[all.own].size();
+      const std::vector<const std::byte*> gets = all.transport->exchange(gives, std::vector(parts.size(), mine));
       std::ranges::transform(gets, sources.begin(),
                              [](const std::byte* p) { return reinterpret_cast<const From*>(p); });
       fold<From, Sum, kLargest>(sources, static_cast<std::int64_t>(mine / sizeof(From)),
@@ -192,34 +221,37 @@ class CpuGroup final : public Group {
 
   // Everybody gets parts[r] of data from rank r, whose own stands at `own`.
   template <class T>
-  void gather(T* data, const T* own, const std::vector<Range>& parts) {
-    transport_->share(reinterpret_cast<std::byte*>(data), reinterpret_cast<const std::byte*>(own), parts, sizeof(T));
+  static void gather(const Members& all, T* data, const T* own, const std::vector<Range>& parts) {
+    all.transport->share(reinterpret_cast<std::byte*>(data), reinterpret_cast<const std::byte*>(own), parts, sizeof(T));
   }
   template <class T>
-  void gather_from(const GatherShards<Tensor>& op, T* data, const std::vector<Range>& parts) {
-    gather(data, op.in_place ? data + parts[own_index()].begin : op.shard.as<T>(), parts);
+  static void gather_from(const Members& all, const GatherShards<Tensor>& op, T* data,
+                          const std::vector<Range>& parts) {
+    gather(all, data, op.in_place ? data + parts[all.own].begin : op.shard.as<T>(), parts);
   }
   template <bool kLargest, class T>
-  void reduce_and_gather(T* data, const std::vector<Range>& parts) {
-    T* const own = data + parts[own_index()].begin;
-    reduce<T, T, kLargest>(data, parts,
+  static void reduce_and_gather(const Members& all, T* data, const std::vector<Range>& parts) {
+    T* const own = data + parts[all.own].begin;
+    reduce<T, T, kLargest>(all, data, parts,
                            [&](std::int64_t at, const T* sum, std::int64_t n) { std::copy(sum, sum + n, own + at); });
-    gather<T>(data, own, parts);
+    gather<T>(all, data, own, parts);
   }
 
   Control& control_;
   int rank_, ranks_;
   std::int64_t collectives_ = 0;
-  std::unique_ptr<Transport> transport_;
+  std::map<std::pair<int, int>, Members> members_;  // by their number, and how far apart they are
 };
 
 // Every rank has two boxes in the shared memory, and writes into one while others may still read the other: who has
 // come to a turn has read all of the turn before. So a turn takes one wait for everybody.
 class SharedMemory final : public Transport {
  public:
+  // Tells all members what the first one says, and returns it once all have come.
+  using Tell = std::function<std::string(const std::string& words)>;
+
   // A file without a name: it is gone with its last user, and counts as memory wherever /dev/shm is small.
-  explicit SharedMemory(Control& control)
-      : rank_(static_cast<std::size_t>(control.place().rank)), ranks_(static_cast<std::size_t>(control.place().ranks)) {
+  SharedMemory(std::size_t rank, std::size_t ranks, const Tell& tell) : rank_(rank), ranks_(ranks) {
     bytes_ = kHead + ranks_ * (sizeof(Arrived) + 2 * kBox);
     const std::string mark = random_bytes(kHead);
     Descriptor file;
@@ -232,22 +264,37 @@ class SharedMemory final : public Transport {
       std::memcpy(memory_, mark.data(), kHead);
       words = fmt::format("/proc/{}/fd/{}\n{}", ::getpid(), file.number(), mark);
     }
-    words = control.broadcast(words, "memory");
+    words = tell(words);
     if (rank_ != 0) {
       const std::string path = words.substr(0, words.find('\n'));
       file = Descriptor(::open(path.c_str(), O_RDWR | O_CLOEXEC));
       struct stat about {};
       if (!file.open() || ::fstat(file.number(), &about) != 0 || about.st_size != static_cast<off_t>(bytes_))
-        refuse(control, path, file.open() ? "another file" : std::strerror(errno));
+        refuse(path, file.open() ? "another file" : std::strerror(errno));
       map(file);
-      if (words.substr(path.size() + 1) != std::string_view(reinterpret_cast<const char*>(memory_), kHead))
-        refuse(control, path, "another run's memory");
+      if (words.substr(path.size() + 1, kHead) != std::string_view(reinterpret_cast<const char*>(memory_), kHead))
+        refuse(path, "another run's memory");
     }
-    control.barrier("memory");  // all have it: rank 0 may close it
+    tell("");  // all have it: the first may close it
   }
   ~SharedMemory() override { ::munmap(memory_, bytes_); }
 
   std::string name() const override { return "shared memory"; }
+  std::unique_ptr<Transport> between(const std::vector<std::size_t>& members) override {
+    const auto own = static_cast<std::size_t>(std::ranges::find(members, rank_) - members.begin());
+    return std::make_unique<SharedMemory>(own, members.size(), [&](const std::string& words) {
+      // Everybody says something of one length, and hears the first of its own.
+      std::string all(ranks_ * kMostWords, '\0'), mine = words;
+      REDLINE_CHECK(words.size() <= kMostWords, "{} bytes about shared memory", words.size());
+      mine.resize(kMostWords);
+      std::vector<Range> parts;
+      for (std::size_t r = 0; r < ranks_; ++r)
+        parts.push_back({static_cast<std::int64_t>(r * kMostWords), static_cast<std::int64_t>((r + 1) * kMostWords)});
+      share(reinterpret_cast<std::byte*>(all.data()), reinterpret_cast<const std::byte*>(mine.data()), parts, 1);
+      const std::string said = all.substr(members[0] * kMostWords, kMostWords);
+      return said;
+    });
+  }
   std::size_t most_given() const override { return kBox / ranks_ / kLine * kLine; }
 
   std::vector<const std::byte*> exchange(const std::vector<std::span<const std::byte>>& gives,
@@ -281,17 +328,16 @@ class SharedMemory final : public Transport {
   }
 
  private:
-  static constexpr std::size_t kLine = 64, kHead = 64;
+  static constexpr std::size_t kLine = 64, kHead = 64, kMostWords = 256;
   static constexpr std::size_t kBox = std::size_t{1} << 20;
   struct alignas(kLine) Arrived {
     std::atomic<std::uint64_t> turn;
   };
   static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "other processes see it");
 
-  [[noreturn]] static void refuse(const Control& control, const std::string& path, std::string_view why) {
-    fail_user(
-        "rank {} on {} cannot share memory with rank 0 ({}: {}); ranks of one machine run as one user in one container",
-        control.place().rank, control.place().host, path, why);
+  [[noreturn]] void refuse(const std::string& path, std::string_view why) const {
+    fail_user("rank {} cannot share memory with rank 0 ({}: {}); ranks of one machine run as one user in one container",
+              rank_, path, why);
   }
   void map(const Descriptor& file) {
     void* const memory = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file.number(), 0);
@@ -337,7 +383,14 @@ std::unique_ptr<Group> group_over(std::unique_ptr<Transport> transport, Control&
 }
 
 std::unique_ptr<Group> open_shared_memory(Control& control) {
-  return group_over(std::make_unique<SharedMemory>(control), control);
+  const auto tell = [&](const std::string& words) {
+    const std::string said = control.broadcast(words, "memory");
+    control.barrier("memory");
+    return said;
+  };
+  return group_over(std::make_unique<SharedMemory>(static_cast<std::size_t>(control.place().rank),
+                                                   static_cast<std::size_t>(control.place().ranks), tell),
+                    control);
 }
 
 std::unique_ptr<Group> open_cpu(Control& control) {

@@ -1,7 +1,8 @@
-// Collectives between CPUs. The sums are ours, over ranks one after the other from rank 0 on, so that all_reduce and
-// reduce_shards have the same bits and a run repeats, whatever moves the parts: memory that the ranks of one machine
-// share, MPI between machines, or TCP where MPI did not start them. (MPI_Allreduce adds in an order of its own, and
-// takes two to four times as long.)
+// Collectives between CPUs. The sums are ours, of neighbours first, then of pairs of them, and so on: all_reduce and
+// reduce_shards have the same bits, a sum within groups of 2, 4 or 8 ranks and then between them has those of the sum
+// of all, and a run repeats, whatever moves the parts: memory that the ranks of one machine share, MPI between
+// machines, or TCP where MPI did not start them. (MPI_Allreduce adds in an order of its own, and takes two to four
+// times as long.)
 #pragma once
 
 #include <cstddef>
@@ -15,11 +16,14 @@
 
 namespace redline::dist {
 
-// Moves bytes between the ranks. All ranks make the same calls in the same order.
+// Moves bytes between its members, which number themselves from 0 on: all ranks, or some. All of them make the same
+// calls in the same order.
 class Transport {
  public:
   virtual ~Transport() = default;
   virtual std::string name() const = 0;
+  // One between some of its members, this one among them. All of them call it at a time, each for its own.
+  virtual std::unique_ptr<Transport> between(const std::vector<std::size_t>& members) = 0;
   virtual std::size_t most_given() const = 0;  // bytes, to one rank in one exchange
 
   // Rank r gets gives[r]. Returns what this rank gets, so many bytes of each rank, at addresses that hold until the

@@ -4,8 +4,10 @@
 // dist/control.h.
 //
 // Arrays that are shared out stand in the order of the parameters' flat layout (base/shards.h): `begin` is where an
-// operand begins there. All ranks run the same collectives in the same order. Between CPUs a sum is taken over ranks
-// one after the other, from rank 0 on; a card's library has an order of its own.
+// operand begins there. Where fewer ranks hold one copy of such an array than there are, ranks that follow each other
+// do, and a collective over shards is one among them. All ranks run the same collectives in the same order. Between
+// CPUs neighbours are added first, then pairs of them, and so on, so that sums of 2, 4, 8 ranks that follow each other
+// are part of the sum of all; a card's library has an order of its own.
 #pragma once
 
 #include <memory>
@@ -22,18 +24,19 @@ namespace redline::dist {
 
 class Control;
 
-// data = sum over ranks, or the largest of theirs.
+// data = sum over ranks, or the largest of theirs: over all, or over every `apart`-th, of which this rank is one.
 template <class T>
 struct AllReduce {
   static constexpr std::string_view kName = "all_reduce";
-  T data;    // [N]  in place
+  T data;    // [N]  in place, or absent: this rank and those it would add up with have nothing of it
   T wire{};  // [N] bf16 scratch that is sent; absent: data is sent as it is
   bool largest{};
+  int apart{1};
 
   template <class F>
   auto map(F f) const {
     using U = decltype(f("", data, Access::read));
-    return AllReduce<U>{f("data", data, Access::update), f("wire", wire, Access::write), largest};
+    return AllReduce<U>{f("data", data, Access::update), f("wire", wire, Access::write), largest, apart};
   }
 };
 

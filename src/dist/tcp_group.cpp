@@ -27,10 +27,21 @@ class Tcp final : public Transport {
       : control_(control),
         rank_(static_cast<std::size_t>(control.place().rank)),
         ranks_(static_cast<std::size_t>(control.place().ranks)),
-        connections_(ranks_) {
+        members_(ranks_),
+        connections_(std::make_shared<std::vector<Connection>>(ranks_)) {
+    std::iota(members_.begin(), members_.end(), 0);
     const std::vector<std::string> addresses = control.all_gather(control.own_address(), kChannel);
     for (std::size_t host = 0; host < rank_ + 1 && host + 1 < ranks_; ++host) meet(host, addresses[host]);
     control.barrier(kChannel);  // the doors are shut, and what comes from here on are tensors
+  }
+  // Over the connections that are there: between two ranks calls come in one order, whoever else takes part.
+  std::unique_ptr<Transport> between(const std::vector<std::size_t>& members) override {
+    auto some = std::make_unique<Tcp>(*this);
+    some->rank_ = static_cast<std::size_t>(std::ranges::find(members, rank_) - members.begin());
+    some->ranks_ = members.size();
+    some->members_.clear();
+    for (const std::size_t member : members) some->members_.push_back(members_[member]);
+    return some;
   }
 
   std::string name() const override { return "TCP"; }
@@ -87,7 +98,7 @@ class Tcp final : public Transport {
     }
     for (Peer& peer : joined.peers) {
       peer.connection.send_until(steady_seconds() + kEndSeconds);  // its welcome
-      connections_[rank_ == host ? host + static_cast<std::size_t>(peer.rank) : host] = std::move(peer.connection);
+      (*connections_)[rank_ == host ? host + static_cast<std::size_t>(peer.rank) : host] = std::move(peer.connection);
     }
   }
 
@@ -109,7 +120,7 @@ class Tcp final : public Transport {
       ::poll(polled.data(), polled.size(), 1000);
     }
   }
-  int socket(std::size_t rank) const { return connections_[rank].descriptor(); }
+  int socket(std::size_t member) const { return (*connections_)[members_[member]].descriptor(); }
 
   // What a call moved is done with.
   template <class Byte>
@@ -117,7 +128,7 @@ class Tcp final : public Transport {
     if (moved > 0)
       bytes = bytes.subspan(static_cast<std::size_t>(moved));
     else if (moved == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR))
-      wait_for_the_end(rank);
+      wait_for_the_end(members_[rank]);
   }
   // The control thread hears of a rank that is gone, knows its name and ends the process.
   [[noreturn]] void wait_for_the_end(std::size_t rank) const {
@@ -126,8 +137,9 @@ class Tcp final : public Transport {
   }
 
   Control& control_;
-  std::size_t rank_, ranks_;
-  std::vector<Connection> connections_;  // by rank
+  std::size_t rank_, ranks_;                              // among its members,
+  std::vector<std::size_t> members_;                      // each of which is a rank of the run
+  std::shared_ptr<std::vector<Connection>> connections_;  // by rank of the run
   std::vector<std::byte> staging_;
 };
 

@@ -263,7 +263,7 @@ void Engine::set_step(std::uint64_t step, double lr, const StepCounts& counts, s
 }
 
 void Engine::micro_step(bool first, bool last, program::NodeTimer* timer, const program::NodeWatch& watch) {
-  const bool adds_up = last && !options_.sharing.alone() && options_.sharing.mode != dist::Mode::fsdp;
+  const bool adds_up = last && options_.sharing.apart() > 1;
   const std::string_view begins = adds_up && options_.single ? kOnly : kFirst;
   const Look look{.timer = timer, .watch = watch, .timed = true};
   // What is looked at node by node is the step alone.

@@ -179,7 +179,7 @@ void Fp8Values::declare_shared(program::Builder& b, const LoweredModel& m, const
     all = {std::min(all.begin, range.begin), std::max(all.end, range.end)};
   }
   const bool shards = mode == dist::Mode::fsdp;
-  const Range own = intersection(all, m.own);
+  const Range own = intersection(all, m.updated);
   if (shards && !own.empty()) shared_.shard = b.declare("weights in fp8", {own.elements()}, DType::e4m3, Role::working);
   shared_.all =
       b.declare("all weights in fp8", {all.elements()}, DType::e4m3, shards ? Role::activation : Role::working);
@@ -268,7 +268,7 @@ void Fp8Values::declare(program::Builder& b, LoweredModel& m, const LoweringOpti
 // norms. Where a norm is, nothing else is recorded, so that its record is 0 again when scales of inputs move.
 void Fp8Values::append_largest(program::Builder& b, const LoweredModel& m) const {
   const auto largest = [&](ValueId weight, ValueId scale, bool one_plus = false) {
-    const Range own = intersection(range_of(m, static_cast<std::size_t>(m.set.at(weight).parameter)), m.own);
+    const Range own = intersection(range_of(m, static_cast<std::size_t>(m.set.at(weight).parameter)), m.updated);
     if (own.empty()) return;
     const ValueId part = b.view(m.view(b, optim::kWorking, own), "own part", as_matrix(own), 0);
     b.largest({part, record_of_.at(scale), one_plus});
@@ -292,9 +292,9 @@ void Fp8Values::append_casts(program::Builder& b, const LoweredModel& m) const {
   if (l.head_weight.present())
     b.set_scales({l.head.weight_scale, record_of_.at(l.head.weight_scale), kE4m3.largest}, "scale of the head");
   const ValueId to = shared_.shard.present() ? shared_.shard : shared_.all;
-  const Range kept = shared_.shard.present() ? intersection(shared_.range, m.own) : shared_.range;
+  const Range kept = shared_.shard.present() ? intersection(shared_.range, m.updated) : shared_.range;
   for (const auto& [weight, linear] : l.by_weight) {
-    const Range own = intersection(range_of(m, static_cast<std::size_t>(m.set.at(weight).parameter)), m.own);
+    const Range own = intersection(range_of(m, static_cast<std::size_t>(m.set.at(weight).parameter)), m.updated);
     if (!linear.weight_rows.present() || own.empty()) continue;
     const Shape shape = as_matrix(own);
     b.quantize({b.view(m.view(b, optim::kWorking, own), "own part", shape, 0),

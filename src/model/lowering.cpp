@@ -203,8 +203,9 @@ void norms_after_update(Builder& b, const LoweredModel& m, ValueId before) {
   if (before.present()) b.tensor_sums({weights, before, m.norms.bounds, m.norms.updates}, "update norms");
 }
 
-Shards shards_of(const ParameterTable& table, const FlatLayout& layout, const LoweringOptions& options) {
-  Shards shards{layout.total, options.sharing.ranks};
+// The parameters in so many parts.
+Shards shards_of(const ParameterTable& table, const FlatLayout& layout, const LoweringOptions& options, int parts) {
+  Shards shards{layout.total, parts};
   if (options.training && options.optimizer->whole) shards.whole = options.optimizer->whole(table, layout);
   return shards;
 }
@@ -217,10 +218,8 @@ bool is_late(const LoweringOptions& o) {
   return o.training && p.state_on_host() && !p.gradients && !p.weights && o.sharing.alone() && !o.optimizer->every;
 }
 
-// With several micro-steps only the last one's gradients travel; in fsdp every one's do.
-bool adds_up_last(const LoweringOptions& options) {
-  return options.accumulate && !options.sharing.alone() && options.sharing.mode != dist::Mode::fsdp;
-}
+// With several micro-steps only the last one's gradients travel, or only after it between copies of the state.
+bool adds_up_last(const LoweringOptions& options) { return options.accumulate && options.sharing.apart() > 1; }
 
 class Lower {
  public:
@@ -229,9 +228,10 @@ class Lower {
     m_.table = family_.table(model);
     m_.layout = lay_out(m_.table);
     const dist::Sharing& sharing = options.sharing;
-    m_.shards = shards_of(m_.table, m_.layout, options);
-    m_.own = m_.shards.part(sharing.rank);
-    m_.updated = sharing.mode == dist::Mode::ddp ? m_.layout.whole() : m_.own;
+    m_.shards = shards_of(m_.table, m_.layout, options, sharing.holders());
+    m_.updated = m_.shards.part(sharing.holder());
+    parts_ = shards_of(m_.table, m_.layout, options, sharing.ranks);
+    m_.own = parts_.part(sharing.own_part());
     d_.sharing = sharing;
     d_.shards = m_.shards;
     d_.units = travelling_units(m_.table, m_.layout);
@@ -306,7 +306,7 @@ class Lower {
   program::Distribution::Array declare_all(std::string_view name, DType dtype, Role role, const char* file = "") {
     const Range all = m_.layout.whole();
     if (!fsdp()) return {declare_range(name, all, dtype, role, file), {}, all};
-    const ValueId shard = declare_range(name, m_.own, dtype, role, file);
+    const ValueId shard = declare_range(name, m_.updated, dtype, role, file);
     return {b_.declare(fmt::format("all {}", name), {m_.layout.total}, dtype, Role::activation), shard, all};
   }
 
@@ -447,7 +447,8 @@ class Lower {
     const bool last = name == kOnly || name == kUpdateAndFirst || name == (has_last() ? kLast : kFirst);
     end({.gather_weights = name == kFirst || name == kOnly,
          .reduce_gradients = lowering.training && (fsdp() || last),
-         .accumulate = lowering.accumulate});
+         .accumulate = lowering.accumulate,
+         .complete = last});
   }
 
   void end(const program::Collectives& collectives = {}) {
@@ -536,7 +537,7 @@ class Lower {
     const std::int64_t arena = m_.set.memory.device.total - m_.set.memory.device.persistent;
     declare_norms(b_, m_);
     if (options_.accumulate) {
-      const Range local = fsdp() ? m_.own : m_.layout.whole();  // ranks have not added them up yet
+      const Range local = fsdp() ? m_.updated : m_.layout.whole();  // not added up yet
       begin(kSmallGradient, {});
       b_.at(program::Part::update);
       b_.grad_norm({summed(local), m_.layout.total, {}, m_.step_state}, {{}, m_.norms.small});
@@ -592,7 +593,7 @@ class Lower {
   // The pieces of the parameters that are looked at one by one; as many on every rank, since ranks add their sums up.
   std::vector<Range> checked() const {
     std::size_t most = 0;
-    for (int rank = 0; rank < m_.shards.ranks; ++rank) most = std::max(most, m_.pieces(m_.shards.part(rank)).size());
+    for (int part = 0; part < parts_.ranks; ++part) most = std::max(most, m_.pieces(parts_.part(part)).size());
     std::vector<Range> parts = m_.pieces(m_.own);
     parts.resize(most, Range(parts.back()));
     return parts;
@@ -686,6 +687,7 @@ class Lower {
   ops::AttentionHow attention_;
   const Family& family_;
   LoweredModel m_;
+  Shards parts_;  // that ranks answer for
   Builder b_;
   NamedValues values_;
   Fp8Values fp8_;
@@ -736,7 +738,7 @@ LoweredModel lower(const config::Model& model, const LoweringOptions& options) {
 LargestRanks largest_ranks(const config::Model& model, const LoweringOptions& options) {
   const ParameterTable table = family_of(model).table(model);
   const FlatLayout layout = lay_out(table);
-  const Shards shards = shards_of(table, layout, options);
+  const Shards shards = shards_of(table, layout, options, options.sharing.holders());
   const std::int64_t working = options.compute == DType::f32 ? 0 : static_cast<std::int64_t>(size_of(options.compute));
   const bool fsdp = options.sharing.mode == dist::Mode::fsdp;
   const std::int64_t each = 4 + (options.average ? 4 : 0) + (fsdp ? 4 + working : 0);  // bytes, beside the moments

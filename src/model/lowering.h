@@ -142,9 +142,9 @@ struct LoweredModel {
   program::BatchValues batch;
   optim::StateTable state;                     // without training, the parameters and values made from them
   std::vector<program::ValueId> state_values;  // one for each row
-  Shards shards;                               // of the parameters among ranks
-  Range own;                                   // written into checkpoints by this rank
-  Range updated;                               // updated by this rank: its own, or all
+  Shards shards;                               // of the parameters among the ranks that hold a copy of them
+  Range updated;                               // this rank's part of them, which it updates: in ddp all
+  Range own;                                   // of that, what no other rank answers for
   bool first_gathers_all = true;               // zero1: weights are whole after `first`; else those that it uses are
   program::ValueId step_state, update_result, check_result, losses, loss_sum, logits;
   program::ValueId late_state;     // the step state of an update that is made in the next step; absent: none is

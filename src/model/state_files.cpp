@@ -88,11 +88,9 @@ std::vector<StateTensor> state_tensors(const optim::StateTable& table, const Fla
       table, layout, file, [](const optim::StateArray& a) { return a.range; }, true);
 }
 
-std::vector<StateTensor> tensors_to_write(const optim::StateTable& table, const FlatLayout& layout,
-                                          std::string_view file, int rank, int ranks) {
+std::vector<StateTensor> tensors_to_write(const LoweredModel& m, std::string_view file, int rank) {
   const auto own = [&](const optim::StateArray& a) -> Range {
-    if (a.shared.elements() > 0) return a.range;
-    const Range part = owned_part(Shards{layout.total, ranks}, rank, a.range.begin, a.range.end);
+    const Range part = intersection(a.range, m.own);
     // What is about a range as a whole belongs to whom the range's first element does.
     if (a.shape.rank() > 0)
       return !part.empty() && part.begin == a.range.begin ? a.range : Range{a.range.begin, a.range.begin};
@@ -103,7 +101,7 @@ std::vector<StateTensor> tensors_to_write(const optim::StateTable& table, const 
     };
     return {whole_blocks(part.begin), whole_blocks(part.end)};
   };
-  return tensors_of(table, layout, file, own, rank == 0);
+  return tensors_of(m.state, m.layout, file, own, rank == 0);
 }
 
 std::span<std::byte> HostWindows::open(std::size_t window, std::int64_t bytes) {

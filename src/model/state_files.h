@@ -36,10 +36,9 @@ struct StateTensor {
 std::vector<std::string> state_files(const optim::StateTable& table);
 std::vector<StateTensor> state_tensors(const optim::StateTable& table, const FlatLayout& layout, std::string_view file);
 
-// The tensors that a rank writes. Of rows that every rank has whole, it writes its share (base/shards.h); rank 0 writes
-// arrays that belong to no parameter. All ranks together write every element once.
-std::vector<StateTensor> tensors_to_write(const optim::StateTable& table, const FlatLayout& layout,
-                                          std::string_view file, int rank, int ranks);
+// The tensors that a rank writes: what it alone answers for of each row, which after an update is what it has just
+// updated; rank 0 writes arrays that belong to no parameter. All ranks together write every element once.
+std::vector<StateTensor> tensors_to_write(const LoweredModel& lowered, std::string_view file, int rank);
 
 // Bytes of all tensors in those files, of all ranks.
 std::int64_t state_bytes(const optim::StateTable& table);

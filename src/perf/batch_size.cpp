@@ -224,7 +224,9 @@ Plan least_plan(const config::Config& config, const Machine& machine, const Spre
   return make_plan(with_setting(config, least), machine, spread);
 }
 
-int fewest_ranks(const config::Config& config, const Machine& machine) {
+int fewest_ranks(const config::Config& asked, const Machine& machine) {
+  config::Config config = asked;
+  config.parallel.shards = 0;  // else more of them hold no more
   const std::vector<Mode> modes = train::modes_for(config, 2);
   if (modes.empty()) return 0;
   const auto holds = [&](int power) {

@@ -153,6 +153,13 @@ std::string_view name_of(Collective collective) {
   return kNames[static_cast<int>(collective)];
 }
 
+Fabric Fabric::every(int apart) const {
+  Fabric f = *this;
+  f.ranks_per_node = std::max(1, ranks_per_node / apart);
+  f.between.bus_bandwidth /= std::min(apart, ranks_per_node);  // so many share a node's network cards
+  return f;
+}
+
 double collective_seconds(const Fabric& f, Collective collective, double bytes, int ranks) {
   if (ranks <= 1) return 0;
   const bool twice = collective == Collective::all_reduce;

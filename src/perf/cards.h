@@ -52,6 +52,8 @@ struct Fabric {
   bool beside_compute = true;
 
   int nodes(int ranks) const { return (ranks + ranks_per_node - 1) / ranks_per_node; }
+  // As every `apart`-th rank sees it, while those between them do the same.
+  Fabric every(int apart) const;
 };
 
 enum class Collective { all_reduce, reduce_shards, gather_shards, all_to_all };

@@ -190,9 +190,10 @@ class Stretch {
 };
 
 std::string memory_problem(const config::Config& config, device::Device& device, const train::Team* team) {
-  dist::Sharing sharing = team ? team->sharing : dist::Sharing{};
-  sharing.mode = dist::mode_named(config.parallel.mode);
-  if (!sharing.alone()) sharing.sequence = static_cast<int>(config.parallel.sequence);
+  dist::Sharing sharing;
+  if (team && !team->alone())
+    sharing = dist::sharing_of(config.parallel, team->sharing.rank, team->sharing.ranks,
+                               dist::mode_named(config.parallel.mode));
   const std::int64_t needed = train::memory_needed(config, device.kind(), sharing),
                      allowed = train::memory_allowed(config, device);
   if (needed <= allowed) return "";

@@ -158,6 +158,7 @@ Plan make_plan(const config::Config& asked, const Machine& machine, const Spread
   p.setting = setting_of(config);
   p.mode = spread.mode;
   p.ranks = spread.ranks;
+  if (spread.mode != Mode::ddp) p.shards = step.options().sharing.shards;
   p.parameters = model::parameter_count(lowered.table);
   p.active_parameters = model::active_count(lowered.table);
   p.tokens_per_step = batch.tokens() * config.train.accumulate / step.options().sharing.sequence;

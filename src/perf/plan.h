@@ -76,6 +76,7 @@ struct Plan {
   Setting setting;
   dist::Mode mode = dist::Mode::ddp;
   int ranks = 1;
+  int shards = 0;  // ranks that share out one copy of the state; 0: all, or nothing is shared out
   std::int64_t parameters = 0, active_parameters = 0;  // with and without the experts that a token does not go to
   std::int64_t tokens_per_step = 0;
   FlopParts flops;  // a token

@@ -31,10 +31,8 @@ model::LoweringOptions prepared(const config::Config& c, device::Device& device,
   program::tune_products(device, c.kernels.tuning);
   model::LoweringOptions options = model::lowering_options(c, device.kind());
   if (!team || team->alone()) return options;
-  options.sharing = team->sharing;
-  options.sharing.mode = dist::mode_named(c.parallel.mode);
-  options.sharing.bf16_wire = c.parallel.wire == "bf16";
-  options.sharing.sequence = static_cast<int>(c.parallel.sequence);
+  options.sharing =
+      dist::sharing_of(c.parallel, team->sharing.rank, team->sharing.ranks, dist::mode_named(c.parallel.mode));
   options.execution.group = team->group;
   return options;
 }

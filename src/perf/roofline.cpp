@@ -334,14 +334,14 @@ std::vector<double> node_seconds(const program::ProgramSet& set, const program::
 
 std::optional<Sent> sent_by(const program::Node& node, const program::ProgramSet& set) {
   const auto bytes = [&](ValueId wire, ValueId data) {
-    return static_cast<double>(set.at(wire.present() ? wire : data).bytes());
+    return data.present() ? static_cast<double>(set.at(wire.present() ? wire : data).bytes()) : 0;
   };
   if (const auto* all = std::get_if<dist::AllReduce<ValueId>>(&node.op))
-    return Sent{Collective::all_reduce, bytes(all->wire, all->data)};
+    return Sent{Collective::all_reduce, bytes(all->wire, all->data), 0, all->apart};
   if (const auto* own = std::get_if<dist::ReduceShards<ValueId>>(&node.op))
-    return Sent{Collective::reduce_shards, bytes(own->wire, own->data)};
+    return Sent{Collective::reduce_shards, bytes(own->wire, own->data), own->shards.ranks};
   if (const auto* whole = std::get_if<dist::GatherShards<ValueId>>(&node.op))
-    return Sent{Collective::gather_shards, bytes({}, whole->data)};
+    return Sent{Collective::gather_shards, bytes({}, whole->data), whole->shards.ranks};
   if (const auto* blocks = std::get_if<dist::AllToAll<ValueId>>(&node.op))
     return Sent{Collective::all_to_all, bytes({}, blocks->from), blocks->among};
   REDLINE_CHECK(!program::is_collective(node.op), "what {} sends is not known here", program::name_of(node.op));

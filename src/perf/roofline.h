@@ -55,7 +55,8 @@ double seconds_between_nodes(device::Kind kind);  // of a graph on a card; a CPU
 struct Sent {
   Collective collective = Collective::all_reduce;
   double bytes = 0;
-  int among = 0;  // ranks; 0: all of them
+  int among = 0;  // ranks that follow each other; 0: all of them,
+  int apart = 1;  // or every so-manieth
 };
 std::optional<Sent> sent_by(const program::Node& node, const program::ProgramSet& set);
 

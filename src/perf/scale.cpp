@@ -46,6 +46,10 @@ std::string rank_needs(const Plan& p) {
 
 double RankPlan::tokens_of_ranks() const { return static_cast<double>(tokens_per_step) * ranks; }
 
+std::string RankPlan::name() const {
+  return shards > 0 ? fmt::format("{} of {}", name_of(mode), shards) : std::string(name_of(mode));
+}
+
 ScalePlan plan_ranks(const config::Config& config, const Machine& machine, const Fabric& fabric, int ranks,
                      const SearchOptions& options) {
   ScalePlan s;
@@ -57,16 +61,21 @@ ScalePlan plan_ranks(const config::Config& config, const Machine& machine, const
   Ranked ranked(s.config, machine);
   // Rows that somebody wrote stay, where they fit.
   const bool keeps_rows = config.origins.written("train.batch_size") && !config.train.automatic_batch_size;
-  for (const Mode mode : train::modes_for(config, ranks)) {
+  const auto add = [&](const config::Config& way, Mode mode) {
     const Spread spread{.mode = mode, .ranks = ranks, .fabric = fabric};
-    if (keeps_rows) {
-      if (Plan own = make_plan(config, machine, spread); own.fits) {
-        s.modes.push_back(ranked(std::move(own)));
-        continue;
-      }
-    }
-    Choice choice = choose(config, machine, best_alone, spread);
+    if (keeps_rows)
+      if (Plan own = make_plan(way, machine, spread); own.fits) return s.modes.push_back(ranked(std::move(own)));
+    Choice choice = choose(way, machine, best_alone, spread);
     s.modes.push_back(ranked(choice.best.empty() ? std::move(choice.smallest.value()) : std::move(choice.best[0])));
+  };
+  for (const Mode mode : train::modes_for(config, ranks)) {
+    if (mode == Mode::fsdp && config.parallel.shards == 0 && fabric.nodes(ranks) > 1 && fabric.ranks_per_node > 1 &&
+        ranks % fabric.ranks_per_node == 0) {
+      config::Config inside = config;
+      inside.parallel.shards = fabric.ranks_per_node;
+      add(inside, mode);
+    }
+    add(config, mode);
   }
   REDLINE_CHECK(!s.modes.empty(), "there is no mode for it");
 
@@ -77,11 +86,13 @@ ScalePlan plan_ranks(const config::Config& config, const Machine& machine, const
   std::optional<std::size_t> chosen;
   for (std::size_t i = 0; i < s.modes.size(); ++i) {
     const RankPlan& p = s.modes[i];
-    if (s.asked ? name_of(p.mode) != config.parallel.mode : !p.fits || p.expected.tokens_per_s < kAsFast * fastest)
+    if (s.asked ? name_of(p.mode) != config.parallel.mode || p.shards != config.parallel.shards
+                : !p.fits || p.expected.tokens_per_s < kAsFast * fastest)
       continue;
     if (!chosen || p.times.bytes_sent() < s.modes[*chosen].times.bytes_sent()) chosen = i;
   }
   s.chosen = chosen.value_or(s.modes.size() - 1);  // nothing fits: the last needs least
+  s.config.parallel.shards = s.choice().shards;
 
   std::vector<int> numbers = {1, 8, 64, 1024, ranks};
   std::ranges::sort(numbers);
@@ -89,8 +100,8 @@ ScalePlan plan_ranks(const config::Config& config, const Machine& machine, const
   for (const int n : numbers) {
     if (n == ranks) s.scaling.push_back(s.choice());
     if (n == ranks || (n > fabric.ranks_per_node && fabric.between.bus_bandwidth == 0)) continue;
-    if (n > 1 && n % config.parallel.sequence != 0) continue;
-    s.scaling.push_back(ranked(make_plan(with_setting(config, s.choice().setting), machine,
+    if (n > 1 && (n % config.parallel.sequence != 0 || n % std::max(1, s.choice().shards) != 0)) continue;
+    s.scaling.push_back(ranked(make_plan(with_setting(s.config, s.choice().setting), machine,
                                          {.mode = s.choice().mode, .ranks = n, .fabric = fabric})));
   }
   return s;
@@ -103,6 +114,7 @@ ScalePlan plan_ranks_or_relax(const config::Config& config, const Machine& machi
   asked.asked_for = asked.choice();
   config::Config open = config;
   open.parallel.mode = "auto";
+  open.parallel.shards = 0;
   std::vector<config::Config> ways = relaxed_ways(open, machine);
   ways.insert(ways.begin(), open);
   SearchOptions any = options;
@@ -133,7 +145,7 @@ std::string why(const ScalePlan& s) {
   if (!c.fits) {
     std::string text =
         fmt::format("{} into {:.1f} GiB: even {}; ",
-                    s.asked ? fmt::format("{} does not fit", name_of(c.mode)) : "no mode fits", room, rank_needs(c));
+                    s.asked ? fmt::format("{} does not fit", c.name()) : "no mode fits", room, rank_needs(c));
     if (!s.asked_for) return text + "`redline plan --gpus` looks for what would";
     if (s.enough_gpus > 0)
       return text + fmt::format(
@@ -150,8 +162,8 @@ std::string why(const ScalePlan& s) {
   }
   std::string before;
   if (s.asked_for) {
-    before = fmt::format("as it was asked for nothing fits: {}, even {}; ", name_of(s.asked_for->mode),
-                         rank_needs(*s.asked_for));
+    before =
+        fmt::format("as it was asked for nothing fits: {}, even {}; ", s.asked_for->name(), rank_needs(*s.asked_for));
     if (!s.relaxed.empty()) before += fmt::format("with {} ", fmt::join(s.relaxed, " "));
   }
   if (s.asked) return fmt::format("parallel.mode = \"{}\" asks for it", name_of(c.mode));
@@ -161,11 +173,11 @@ std::string why(const ScalePlan& s) {
     const double slower = 100 * (1 - p.expected.tokens_per_s / c.expected.tokens_per_s);
     const double more = p.times.bytes_sent() / std::max(c.times.bytes_sent(), 1.0);
     if (!p.fits)
-      others.push_back(fmt::format("{} needs {:.1f} GiB a rank", name_of(p.mode), gib(p.needs())));
+      others.push_back(fmt::format("{} needs {:.1f} GiB a rank", p.name(), gib(p.needs())));
     else if (slower < 100 * (1 - kAsFast))
-      others.push_back(fmt::format("{} is as fast but sends {:.2f} times the bytes", name_of(p.mode), more));
+      others.push_back(fmt::format("{} is as fast but sends {:.2f} times the bytes", p.name(), more));
     else
-      others.push_back(fmt::format("{} is {:.1f}% slower", name_of(p.mode), slower));
+      others.push_back(fmt::format("{} is {:.1f}% slower", p.name(), slower));
   }
   for (const Mode mode : kModes)
     if (std::ranges::find(s.modes, mode, &RankPlan::mode) == s.modes.end())
@@ -202,8 +214,7 @@ ModeChoice choose_mode(const config::Config& config, const RankMachine& m, int r
       const Plan p = make_plan(config, m.machine, {.mode = mode, .ranks = ranks, .fabric = m.fabric});
       if (p.fits) fit.push_back({mode, p.expected.step_seconds});
     } else {
-      const dist::Sharing sharing{ranks - 1, ranks, mode, config.parallel.wire == "bf16",
-                                  static_cast<int>(config.parallel.sequence)};
+      const dist::Sharing sharing = dist::sharing_of(config.parallel, ranks - 1, ranks, mode);
       const std::int64_t allowed = std::min(m.machine.memory, config::bytes_of_amount(config.memory.limit));
       if (train::memory_needed(config, m.machine.kind, sharing) <= allowed) fit.push_back({mode});
     }

@@ -15,13 +15,16 @@ namespace redline::perf {
 struct RankPlan : Plan {
   double efficiency = 0;           // of one rank alone with the same setting
   double tokens_of_ranks() const;  // of a step of all
+  std::string name() const;        // "fsdp", or "fsdp of 8" where so many ranks share out a copy of the state
 };
 
 struct ScalePlan {
   Machine machine;
   Fabric fabric;
-  config::Config config;          // that it is of: the one that was asked for, or a relaxed one
-  std::vector<RankPlan> modes;    // as train::modes_for(), each with its fastest setting that fits, else its smallest
+  config::Config config;  // that the choice is of: the one that was asked for, or a relaxed one
+  // As train::modes_for(), each with its fastest setting that fits, else its smallest; and on several nodes fsdp inside
+  // of each, before fsdp over all of them.
+  std::vector<RankPlan> modes;
   std::size_t chosen = 0;         // of modes
   bool asked = false;             // parallel.mode said which
   std::vector<RankPlan> scaling;  // the choice on other numbers of ranks, fewest first

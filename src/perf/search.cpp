@@ -64,8 +64,8 @@ Workload workload_of(const config::Config& config, device::Kind kind, int ranks)
                              options.batch.rows, options.batch.seq_len, config.train.accumulate, config.data.packing,
                              fmt::join(packer.buckets, ","), config.data.max_segments, config.data.long_documents);
   if (ranks > 1)
-    work.ranks = fmt::format("{} with wires of {}, rows of {}", config.parallel.mode, config.parallel.wire,
-                             config.parallel.sequence);
+    work.ranks = fmt::format("{} of {} with wires of {}, rows of {}", config.parallel.mode, config.parallel.shards,
+                             config.parallel.wire, config.parallel.sequence);
   work.loader =
       fmt::format("{} workers", data::loader_options(config.data, options.batch, kind == device::Kind::cpu).workers);
   return work;

@@ -33,6 +33,12 @@ std::string_view sent_of(const program::Node& node, Collective collective) {
   return totals && totals->largest ? "records" : "totals";
 }
 
+double seconds_of(const Sent& sent, const Fabric& fabric, int ranks) {
+  if (sent.apart > 1)
+    return collective_seconds(fabric.every(sent.apart), sent.collective, sent.bytes, ranks / sent.apart);
+  return collective_seconds(fabric, sent.collective, sent.bytes, sent.among > 0 ? sent.among : ranks);
+}
+
 }  // namespace
 
 double expected_slowest(int ranks) {
@@ -104,11 +110,7 @@ StepWalk::StepWalk(const config::Config& config, const Machine& machine, const S
   options_ = std::make_unique<model::LoweringOptions>(model::lowering_options(config, machine.kind));
   const auto lower = [&] { return std::make_unique<model::LoweredModel>(model::lower(config.model, *options_)); };
   if (!spread.alone()) {
-    options_->sharing = {.rank = 0,
-                         .ranks = spread.ranks,
-                         .mode = spread.mode,
-                         .bf16_wire = config.parallel.wire == "bf16",
-                         .sequence = static_cast<int>(config.parallel.sequence)};
+    options_->sharing = dist::sharing_of(config.parallel, 0, spread.ranks, spread.mode);
     const model::LargestRanks largest = model::largest_ranks(config.model, *options_);
     if (spread.mode != Mode::ddp && largest.by_update != largest.by_memory) {
       options_->sharing.rank = largest.by_update;
@@ -124,9 +126,7 @@ StepWalk::StepWalk(const config::Config& config, const Machine& machine, const S
     timed.seconds = node_seconds(set, *timed.program, documents.count, documents.length, machine);
     for (std::size_t i = 0; i < timed.seconds.size(); ++i)
       if (const std::optional<Sent> sent = sent_by(timed.program->nodes[i], set))
-        timed.seconds[i] = spread.fabric ? collective_seconds(*spread.fabric, sent->collective, sent->bytes,
-                                                              sent->among > 0 ? sent->among : spread.ranks)
-                                         : 0;
+        timed.seconds[i] = spread.fabric ? seconds_of(*sent, *spread.fabric, spread.ranks) : 0;
     timed_.push_back(std::move(timed));
   }
 }

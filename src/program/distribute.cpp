@@ -3,6 +3,7 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <utility>
 
 #include "program/passes.h"
 #include "program/program.h"
@@ -95,22 +96,35 @@ class DistributePass {
 
   // ddp and zero1: buckets of units from the last to the first, as the backward pass completes them.
   void reduce_in_buckets() {
+    struct Bucket : Range {
+      std::size_t complete;
+    };
+    std::vector<Bucket> buckets;
     std::int64_t end = d_.shards.elements, begin = end;
     for (std::size_t i = d_.units.size(); i-- > 0;) {
       begin = d_.units[i].begin;
       if (i > 0 && end - begin < bucket_elements(d_.sharing.ranks)) continue;
       const Touch touch = touches(d_.gradients, {begin, end}, [](const Node&) { return true; });
-      const ValueId data = part_of(d_.gradients, "bucket of gradients", {begin, end});
-      const ValueId wire = on_the_wire(end - begin);
-      const std::size_t complete = touch.first == kNever ? 0 : touch.last + 1;
-      if (d_.sharing.mode == Mode::ddp)
-        start_and_wait(dist::AllReduce<ValueId>{data, wire}, Phase::backward, "add up", complete,
-                       program_.nodes.size());
-      else
-        start_and_wait(dist::ReduceShards<ValueId>{data, {}, wire, d_.shards, begin}, Phase::backward, "add up",
-                       complete, program_.nodes.size());
+      buckets.push_back({{begin, end}, touch.first == kNever ? 0 : touch.last + 1});
       end = begin;
     }
+    std::ranges::stable_sort(buckets, {}, &Bucket::complete);
+    for (const Bucket& bucket : buckets) {
+      const ValueId data = part_of(d_.gradients, "bucket of gradients", bucket);
+      const ValueId wire = on_the_wire(bucket.elements());
+      const dist::ReduceShards<ValueId> to_owners{data, {}, wire, d_.shards, bucket.begin};
+      if (d_.sharing.mode == Mode::ddp) {
+        start_and_wait(dist::AllReduce<ValueId>{data, wire}, Phase::backward, "add up", bucket.complete,
+                       program_.nodes.size());
+      } else if (d_.sharing.copies() == 1) {
+        start_and_wait(to_owners, Phase::backward, "add up", bucket.complete, program_.nodes.size());
+      } else {
+        const Range own = owned_part(d_.shards, d_.sharing.holder(), bucket.begin, bucket.end);
+        const ValueId mine = own.empty() ? kAbsent : part_of(d_.gradients, "own part", own);
+        add_up_next(bucket.complete, {{to_owners, mine}}, true);
+      }
+    }
+    add_up_next(program_.nodes.size(), {}, true);
   }
 
   // fsdp: a unit's weights for its forward pass, and again for its way back, on their way from where the unit before is
@@ -155,33 +169,26 @@ class DistributePass {
   }
 
   // fsdp: a unit's gradients into the shards of their owners, one unit under way beside the next.
-  void reduce_units(bool accumulate) {
+  void reduce_units(bool accumulate, bool complete) {
     std::vector<UnitTouch> written;
     for (const Distribution::Unit& unit : d_.units)
       if (const Touch t = touches(d_.gradients, unit, [](const Node&) { return true; }); t.first != kNever)
         written.push_back({&unit, t});
     std::ranges::stable_sort(written, {}, [](const UnitTouch& w) { return w.touch.last; });
-    std::vector<Node> waits;
     for (const auto& [unit, touch] : written) {
       const std::vector<Range> parts = parts_of(touch, d_.gradients, *unit);
       const ValueId data = declare("gradients of a unit", {unit->elements()}, DType::f32, Role::activation,
                                    program_.nodes[touch.last].place);
       replace(touch, d_.gradients, *unit, data);
-      for (Node& wait : waits) put(touch.last + 1, std::move(wait));
-      waits.clear();
+      std::vector<Sum> sums;
       for (const Range& part : parts) {
         const ValueId piece = view_of(data, "gradients", part.begin - unit->begin, part.elements());
-        const dist::ReduceShards<ValueId> op{
-            piece, own_part(d_.gradients, part), on_the_wire(part.elements()), d_.shards, part.begin, accumulate,
-            false};
-        Node node = node_of(op, Phase::backward, "add up");
-        node.pair = pairs_++;
-        node.when = When::start;
-        waits.push_back(node.wait());
-        put(touch.last + 1, std::move(node));
+        const ValueId mine = own_part(d_.gradients, part);
+        sums.push_back({{piece, mine, on_the_wire(part.elements()), d_.shards, part.begin, accumulate, false}, mine});
       }
+      add_up_next(touch.last + 1, sums, complete);
     }
-    for (Node& wait : waits) put(program_.nodes.size(), std::move(wait));
+    add_up_next(program_.nodes.size(), {}, complete);
   }
 
   void finish() {
@@ -204,6 +211,33 @@ class DistributePass {
     const Distribution::Unit* unit;
     Touch touch;
   };
+  // Of gradients, for their owners; and this rank's part of it.
+  struct Sum {
+    dist::ReduceShards<ValueId> op;
+    ValueId mine;
+  };
+
+  // Starts sums before a node, once those before them have come. Of a step that is complete, the owners of a part in
+  // all copies of the state then add up theirs, which no node waits for before the program's end.
+  void add_up_next(std::size_t at, const std::vector<Sum>& sums, bool complete) {
+    for (Node& wait : waits_) put(at, std::move(wait));
+    waits_.clear();
+    std::vector<ValueId> came = std::exchange(under_way_, {});
+    for (const Sum& sum : sums) {
+      Node node = node_of(sum.op, Phase::backward, "add up");
+      node.pair = pairs_++;
+      node.when = When::start;
+      waits_.push_back(node.wait());
+      under_way_.push_back(sum.mine);
+      put(at, std::move(node));
+    }
+    if (!complete || d_.sharing.copies() == 1) return;
+    for (const ValueId mine : came) {
+      const ValueId wire = mine.present() ? on_the_wire(set_.at(mine).shape.elements()) : kAbsent;
+      start_and_wait(dist::AllReduce<ValueId>{mine, wire, false, d_.sharing.holders()}, Phase::backward,
+                     "add up copies", at, program_.nodes.size());
+    }
+  }
 
   // As evaluation reads them, and in eight bits.
   std::vector<Distribution::Array> arrays_of_weights() const {
@@ -304,9 +338,9 @@ class DistributePass {
   }
   // This rank's part of a range, in its shard; absent where it has none.
   ValueId own_part(const Distribution::Array& flat, const Range& of) {
-    const Range own = owned_part(d_.shards, d_.sharing.rank, of.begin, of.end);
+    const Range own = owned_part(d_.shards, d_.sharing.holder(), of.begin, of.end);
     if (own.empty()) return kAbsent;
-    const Range kept = intersection(flat.range, d_.shards.part(d_.sharing.rank));
+    const Range kept = intersection(flat.range, d_.shards.part(d_.sharing.holder()));
     return view_of(flat.shard, "own part", own.begin - kept.begin, own.elements());
   }
   ValueId on_the_wire(std::int64_t elements) {
@@ -340,6 +374,8 @@ class DistributePass {
   const Distribution& d_;
   std::int32_t pairs_ = 0;
   std::map<std::size_t, std::vector<Node>> before_;
+  std::vector<Node> waits_;         // for sums under way,
+  std::vector<ValueId> under_way_;  // of which this rank gets these
 };
 
 }  // namespace
@@ -352,7 +388,7 @@ void distribute(ProgramSet& set, Program& program, const Distribution& d, const 
   pass.pair_exchanges();
   if (d.sharing.mode == Mode::fsdp) {
     pass.gather_around_uses();
-    if (collectives.reduce_gradients) pass.reduce_units(collectives.accumulate);
+    if (collectives.reduce_gradients) pass.reduce_units(collectives.accumulate, collectives.complete);
   } else {
     if (d.sharing.mode == Mode::zero1 && collectives.gather_weights) pass.gather_ahead(!d.fp8_weights.all.present());
     if (collectives.reduce_gradients) pass.reduce_in_buckets();

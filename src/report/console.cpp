@@ -44,8 +44,9 @@ std::string ranks_line(const train::RunHeader& h) {
                                   : h.sharing.mode == dist::Mode::zero1
                                       ? "moments and master weights are shared out"
                                       : "weights, gradients and moments are shared out";
-  return fmt::format("{}, {}: {}; gradients travel in {} by {}", h.sharing.ranks, name_of(h.sharing.mode), shared,
-                     h.sharing.bf16_wire ? "bf16" : "fp32", h.engine);
+  const std::string among = h.sharing.shards > 0 ? fmt::format(" among {} at a time", h.sharing.holders()) : "";
+  return fmt::format("{}, {}: {}{}; gradients travel in {} by {}", h.sharing.ranks, name_of(h.sharing.mode), shared,
+                     among, h.sharing.bf16_wire ? "bf16" : "fp32", h.engine);
 }
 
 std::string batch_line(const train::RunHeader& h) {

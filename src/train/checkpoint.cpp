@@ -222,7 +222,7 @@ RunTokens run_tokens(FileSystem& files, const config::Config& config, const data
 }
 
 CheckpointContent checkpoint_content(const model::Engine& engine, const config::Config& config, const RunState& state,
-                                     const RunTokens& tokens, int rank, int ranks) {
+                                     const RunTokens& tokens) {
   CheckpointContent content;
   content.step = state.step;
   model::HfDetails details{.max_positions = std::max(config.model.max_positions, config.train.seq_len)};
@@ -235,7 +235,7 @@ CheckpointContent checkpoint_content(const model::Engine& engine, const config::
   for (const auto& [name, text] : tokens.files) content.texts[name] = text;
   const optim::StateTable& table = engine.lowered().state;
   for (const std::string& file : model::state_files(table))
-    content.tensors[file] = model::tensors_to_write(table, engine.layout(), file, rank, ranks);
+    content.tensors[file] = model::tensors_to_write(engine.lowered(), file, engine.options().sharing.rank);
   content.bytes = model::state_bytes(table);
   return content;
 }

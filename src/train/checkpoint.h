@@ -57,7 +57,7 @@ struct CheckpointContent {
   std::int64_t bytes = 0;                                          // of all tensors, of all ranks
 };
 CheckpointContent checkpoint_content(const model::Engine& engine, const config::Config& config, const RunState& state,
-                                     const RunTokens& tokens = {}, int rank = 0, int ranks = 1);
+                                     const RunTokens& tokens = {});
 
 // Writes a checkpoint into a run's folder of checkpoints. `read` gives the tensors' bytes. A full disk is a
 // MachineError that tells how much room the checkpoints need.

@@ -86,6 +86,7 @@ class Room {
     if (can_share_more())
       for (config::Config& way : relaxed) {
         way.parallel.mode = "fsdp";
+        way.parallel.shards = 0;
         if (const auto found = with_largest_batch(with_recompute(way, "block"), all_shared()))
           return fmt::format("{} would fit", in_words(*found, all_shared()));
       }
@@ -155,16 +156,19 @@ class Room {
   }
 
   bool can_share_more() const {
-    return !sharing_.alone() && sharing_.mode != dist::Mode::fsdp && refusal(asked_, dist::Mode::fsdp).empty();
+    return !sharing_.alone() && (sharing_.mode != dist::Mode::fsdp || sharing_.copies() > 1) &&
+           refusal(asked_, dist::Mode::fsdp).empty();
   }
   dist::Sharing all_shared() const {
     dist::Sharing sharing = sharing_;
     sharing.mode = dist::Mode::fsdp;
+    sharing.shards = 0;
     return sharing;
   }
   config::Config shared_more() const {
     config::Config config = asked_;
     config.parallel.mode = "fsdp";
+    config.parallel.shards = 0;
     return config;
   }
 

@@ -42,6 +42,12 @@ std::span<const NotOnRanks> not_on_ranks() {
                  {kAll.begin(), kAll.end()},
                  "a router knows the padding of whole rows alone",
                  "set parallel.sequence = 1"},
+      NotOnRanks{"parallel.shards",
+                 "parallel.shards",
+                 [](const config::Config& c) { return c.parallel.shards > 0; },
+                 {Mode::ddp},
+                 "it shares nothing out",
+                 "set parallel.mode to \"fsdp\" or \"zero1\", or parallel.shards = 0"},
   };
   return kRows;
 }
@@ -73,6 +79,10 @@ void require_for_ranks(const config::Config& config, int ranks) {
   if (const std::int64_t of = config.parallel.sequence; ranks % of != 0)
     fail_user("{}parallel.sequence = {} shares every row among {}, and there {}; start a multiple of {}, or set 1",
               config.origins.prefix({"parallel.sequence"}), of, counted(of, "rank"),
+              ranks == 1 ? "is 1" : fmt::format("are {}", ranks), of);
+  if (const std::int64_t of = config.parallel.shards; of > 0 && ranks % of != 0)
+    fail_user("{}parallel.shards = {} shares the state out among {}, and there {}; start a multiple of {}, or set 0",
+              config.origins.prefix({"parallel.shards"}), of, counted(of, "rank"),
               ranks == 1 ? "is 1" : fmt::format("are {}", ranks), of);
   if (ranks == 1) return;
   const bool open = config.parallel.mode == "auto";

@@ -664,8 +664,8 @@ void Steps::finish_unseen() {
   }
 }
 
-// Ranks have about as many pairs each. In fsdp they add up the gradients of every micro-step, in the other modes those
-// of the last.
+// Ranks have about as many pairs each. In fsdp those that hold one copy of the state add up the gradients of every
+// micro-step, in the other modes all add up those of the last.
 NormsObservation Steps::norms_of(const QueuedStep& step, const UpdateResult& update) {
   NormsObservation seen(model::tensor_norms(session_.lowered().table, *step.norms, std::max(update.counts.pairs, 1.0)));
   const auto squares = [](const UpdateResult& r) {
@@ -673,10 +673,10 @@ NormsObservation Steps::norms_of(const QueuedStep& step, const UpdateResult& upd
     return norm * norm;
   };
   const UpdateResult& small = step.norms->small;
-  const bool apart = !session_.alone() && session_.options.team.sharing.mode != dist::Mode::fsdp;
-  // A rank that has a part of its rows has a part of their gradient, too, whose size means nothing.
-  if (small.counts.pairs > 0 && update.finite == 1.0f && (!apart || session_.groups() == session_.ranks())) {
-    const GradientSize first{squares(small), small.counts.pairs, apart ? static_cast<double>(session_.ranks()) : 1};
+  const dist::Sharing& sharing = session_.options.team.sharing;
+  // Ranks that have a part of their rows have a part of their gradient, too, whose size means nothing.
+  if (small.counts.pairs > 0 && update.finite == 1.0f && sharing.ranks / sharing.apart() % sharing.sequence == 0) {
+    const GradientSize first{squares(small), small.counts.pairs, static_cast<double>(sharing.apart())};
     if (const auto look = estimate_noise(first, {squares(update), update.counts.pairs})) noise_.add(*look);
     seen.noise_scale = noise_.pairs();
   }

@@ -480,9 +480,8 @@ void RunFolder::save(model::Engine& engine, const RunState& state, double began)
   writer_.take(engine);
   const config::Config config = as_kept(options_.config);
   saving_step_ = state.step;
-  const dist::Sharing& sharing = options_.team.sharing;
   writer_.write(
-      checkpoint_content(engine, config, state, tokens_, sharing.rank, sharing.ranks), began,
+      checkpoint_content(engine, config, state, tokens_), began,
       [this, settings = config.checkpoint, step = state.step, best = state.ends.best_step, good = state.guard.good] {
         const std::string problem = best == step ? io::link_best(files_, checkpoints_, best) : "";
         io::prune_checkpoints(files_, checkpoints_, settings.keep, settings.keep_every, step,
@@ -599,8 +598,7 @@ void RankFolder::load(const Path& checkpoint, StepLoop& loop) {
 
 void RankFolder::save(model::Engine& engine, const RunState& state, double began) {
   writer_.take(engine);
-  const dist::Sharing& sharing = options_.team.sharing;
-  writer_.write(checkpoint_content(engine, as_kept(options_.config), state, {}, sharing.rank, sharing.ranks), began);
+  writer_.write(checkpoint_content(engine, as_kept(options_.config), state), began);
 }
 
 std::optional<Keeper::SaveOutcome> RankFolder::collect_save(Wait wait) {

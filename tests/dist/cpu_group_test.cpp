@@ -37,14 +37,12 @@ class CpuRanks : public ::testing::TestWithParam<int> {
   }
 };
 
-TEST_P(CpuRanks, AddUpFromRankZeroOnInSharedMemory) {
-  expect_sums(started("shared", "$r", GetParam()), "shared memory");
-}
+TEST_P(CpuRanks, AddUpInPairsInSharedMemory) { expect_sums(started("shared", "$r", GetParam()), "shared memory"); }
 
-TEST_P(CpuRanks, AddUpFromRankZeroOnOverTcp) { expect_sums(started("tcp", "0", 1), "TCP"); }
+TEST_P(CpuRanks, AddUpInPairsOverTcp) { expect_sums(started("tcp", "0", 1), "TCP"); }
 
 #ifdef REDLINE_MPIRUN
-TEST_P(CpuRanks, AddUpFromRankZeroOnOverMpi) {
+TEST_P(CpuRanks, AddUpInPairsOverMpi) {
   // More ranks than cores, and as root where the tests run so.
   expect_sums(
       "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 "
@@ -54,7 +52,7 @@ TEST_P(CpuRanks, AddUpFromRankZeroOnOverMpi) {
 }
 #endif
 
-INSTANTIATE_TEST_SUITE_P(Collectives, CpuRanks, ::testing::Values(2, 3, 4));
+INSTANTIATE_TEST_SUITE_P(Collectives, CpuRanks, ::testing::Values(2, 3, 4, 6));
 
 }  // namespace
 }  // namespace redline::dist

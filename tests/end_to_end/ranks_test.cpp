@@ -92,6 +92,15 @@ TEST_F(RankProcesses, LossesAreThoseOfOneRankAndModesHaveTheSameBits) {
     EXPECT_EQ(rows(mode), rows("zero1-4")) << mode;
     EXPECT_EQ(tensors(mode, 12), tensors("zero1-4", 12)) << mode;
   }
+  for (const char* mode : {"zero1", "fsdp"}) {
+    const std::string out = fmt::format("copies-{}", mode);
+    ASSERT_EQ(train(4, fmt::format("{} parallel.mode={} parallel.shards=2", steps, mode), out), 0) << told();
+    EXPECT_EQ(rows(out), rows("zero1-4")) << out;
+    EXPECT_EQ(tensors(out, 12), tensors("zero1-4", 12)) << out;
+  }
+  EXPECT_NE(told().find("are shared out among 2 at a time"), std::string::npos);
+  EXPECT_EQ(train(4, steps + " parallel.mode=fsdp parallel.shards=3", "odd"), 2);
+  EXPECT_NE(told().find("parallel.shards = 3 shares the state out among 3 ranks, and there are 4"), std::string::npos);
 }
 
 // The card of a rank that fails twice, with no checkpoint between, is given up: of four ranks two go on, since three

@@ -199,13 +199,14 @@ TEST(Moments, CodesWithoutScalesAreRefused) {
 // Every element is written by one rank, whoever shares the moments out.
 TEST(Moments, RanksWriteEveryCodeAndScaleOnce) {
   for (const dist::Mode mode : {dist::Mode::ddp, dist::Mode::zero1, dist::Mode::fsdp})
-    for (const int ranks : {1, 2, 3, 5}) {
+    for (const auto& [ranks, shards] : {std::pair{1, 0}, std::pair{2, 0}, std::pair{3, 0}, std::pair{5, 0},
+                                        std::pair{4, 2}, std::pair{6, 2}, std::pair{6, 3}}) {
       std::map<std::string, std::vector<int>> written;
       for (int rank = 0; rank < ranks; ++rank) {
         LoweringOptions o = moments_options("8bit");
-        o.sharing = {.rank = rank, .ranks = ranks, .mode = mode};
+        o.sharing = {.rank = rank, .ranks = ranks, .mode = mode, .shards = shards};
         const LoweredModel m = lower(moments_model(), o);
-        for (const StateTensor& t : tensors_to_write(m.state, m.layout, optim::kOptimizerFile, rank, ranks)) {
+        for (const StateTensor& t : tensors_to_write(m, optim::kOptimizerFile, rank)) {
           std::int64_t n = 1;
           for (const std::int64_t extent : t.shape) n *= extent;
           std::vector<int>& times = written[t.name];

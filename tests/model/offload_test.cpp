@@ -306,28 +306,31 @@ TEST(OffloadOfLayers, HoldsAFewLayersAtATime) {
   EXPECT_GT(beside[program::Lane::to_host], 12 * 4);
 }
 
-// Ranks that keep shards have them in the host's memory as well; in fsdp those of gradients and weights, too.
+// Ranks that keep shards have them in the host's memory as well; in fsdp those of gradients and weights, too. Where the
+// state has copies, their gradients are added up from there.
 TEST(OffloadOnRanks, HasTheBitsOfARunWithout) {
-  for (const dist::Mode mode : {dist::Mode::zero1, dist::Mode::fsdp}) {
-    const config::Placement away = mode == dist::Mode::fsdp ? kAll : kAllState;
-    std::map<std::pair<bool, int>, std::vector<std::byte>> states;
-    std::mutex mutex;
-    for (const bool offloaded : {false, true})
-      on_ranks(3, [&](dist::Group& group) {
-        LoweringOptions o = offload_options({"ranks"}, offloaded ? away : config::Placement{});
-        o.norms = false;
-        o.sharing = {.rank = group.rank(), .ranks = 3, .mode = mode};
-        o.execution.group = &group;
-        device::CpuDevice device(1);
-        TinyEngine engine(tiny_model("llama"), o, device);
-        EXPECT_EQ(program::check_plan(engine.programs()), std::vector<std::string>{});
-        for (int step = 0; step < 3; ++step) step_on(engine, tiny_batch(53, 1), step, 1e-2);
-        EXPECT_TRUE(engine.parameters_finite());
-        const std::lock_guard lock(mutex);
-        states[{offloaded, group.rank()}] = state_bytes_of(engine);
-      });
-    for (int rank = 0; rank < 3; ++rank) EXPECT_EQ((states[{true, rank}]), (states[{false, rank}])) << rank;
-  }
+  for (const dist::Mode mode : {dist::Mode::zero1, dist::Mode::fsdp})
+    for (const auto& [ranks, shards] : {std::pair{3, 0}, std::pair{4, 2}}) {
+      const config::Placement away = mode == dist::Mode::fsdp ? kAll : kAllState;
+      std::map<std::pair<bool, int>, std::vector<std::byte>> states;
+      std::mutex mutex;
+      for (const bool offloaded : {false, true})
+        on_ranks(ranks, [&, ranks = ranks, shards = shards](dist::Group& group) {
+          LoweringOptions o = offload_options({"ranks"}, offloaded ? away : config::Placement{});
+          o.norms = false;
+          o.sharing = {.rank = group.rank(), .ranks = ranks, .mode = mode, .shards = shards};
+          o.execution.group = &group;
+          device::CpuDevice device(1);
+          TinyEngine engine(tiny_model("llama"), o, device);
+          EXPECT_EQ(program::check_plan(engine.programs()), std::vector<std::string>{});
+          for (int step = 0; step < 3; ++step) step_on(engine, tiny_batch(53, 1), step, 1e-2);
+          EXPECT_TRUE(engine.parameters_finite());
+          const std::lock_guard lock(mutex);
+          states[{offloaded, group.rank()}] = state_bytes_of(engine);
+        });
+      for (int rank = 0; rank < ranks; ++rank)
+        EXPECT_EQ((states[{true, rank}]), (states[{false, rank}])) << rank << " of " << ranks;
+    }
 }
 
 }  // namespace

@@ -30,6 +30,7 @@ struct RankCase {
   std::int64_t vocab = 53;
   const Optimizer* optimizer = &kAdamW;
   int sequence = 1;  // ranks that share every row
+  int shards = 0;    // ranks that share out one copy of the state
   std::int64_t kv_heads = 2;
   double dropout = 0;
   Fp8 fp8 = Fp8::none;
@@ -87,7 +88,12 @@ RankRun train_on(int ranks, Mode mode, const RankCase& c) {
   std::mutex mutex;
   on_ranks(ranks, [&](dist::Group& group) {
     LoweringOptions o = options_of(c, ranks);
-    o.sharing = {.rank = group.rank(), .ranks = ranks, .mode = mode, .bf16_wire = c.bf16_wire, .sequence = c.sequence};
+    o.sharing = {.rank = group.rank(),
+                 .ranks = ranks,
+                 .mode = mode,
+                 .bf16_wire = c.bf16_wire,
+                 .sequence = c.sequence,
+                 .shards = c.shards};
     o.execution.group = &group;
     device::CpuDevice device(1);
     TinyEngine engine(model, o, device);
@@ -206,6 +212,48 @@ TEST(Ranks, RowsThatRanksShareAreOneRanksRows) {
       }
     }
   }
+}
+
+// Sums within a copy of the state and then between copies are those of all ranks: with one micro-batch a rank the bits
+// are ddp's.
+TEST(Ranks, CopiesOfTheStateHaveTheBitsOfDdp) {
+  for (const RankCase& c :
+       {RankCase{.shards = 2}, RankCase{.family = "qwen3", .tied = true, .compute = DType::bf16, .shards = 2},
+        RankCase{.family = "gemma3", .tied = true, .recompute = program::Recompute::block, .shards = 2},
+        RankCase{.moments = "8bit", .vocab = 50, .shards = 2}, RankCase{.optimizer = &kNorMuon, .shards = 2},
+        RankCase{.shards = 2, .fp8 = Fp8::head}, RankCase{.optimizer = &kMuon, .shards = 2, .fp8 = Fp8::head},
+        RankCase{.micro_batches = 2, .sequence = 2, .shards = 2, .dropout = 0.2},
+        RankCase{.micro_batches = 1, .sequence = 4, .shards = 2}}) {
+    const RankRun ddp = train_on(4, Mode::ddp, c);
+    RankCase flat = c;
+    flat.shards = 0;
+    for (const Mode mode : {Mode::zero1, Mode::fsdp}) {
+      const RankRun copies = train_on(4, mode, c), whole = train_on(4, mode, flat);
+      const std::string what = fmt::format("{} {} in rows of {}", name_of(mode), c.family, c.sequence);
+      EXPECT_EQ(copies.losses, ddp.losses) << what;
+      EXPECT_EQ(copies.norms, ddp.norms) << what;
+      EXPECT_EQ(copies.held_out, ddp.held_out) << what;
+      EXPECT_EQ(copies.scales, ddp.scales) << what;
+      EXPECT_TRUE(copies.parameters == ddp.parameters) << what;
+      EXPECT_LT(copies.arena, ddp.arena) << what;
+      EXPECT_GT(copies.arena, whole.arena) << what;
+    }
+  }
+}
+
+// Other numbers of holders and copies, several micro-batches and a wire in bf16 add up in other orders.
+TEST(Ranks, CopiesOfTheStateOnAnyNumberAreOneRanksStep) {
+  for (const auto& [ranks, shards] : {std::pair{4, 2}, std::pair{6, 2}, std::pair{6, 3}, std::pair{3, 3}})
+    for (const bool bf16_wire : {false, true}) {
+      const RankCase c{.micro_batches = 12, .bf16_wire = bf16_wire, .shards = shards};
+      const RankRun alone = train_on(1, Mode::ddp, c);
+      for (const Mode mode : {Mode::zero1, Mode::fsdp}) {
+        const RankRun ran = train_on(ranks, mode, c);
+        const std::string what = fmt::format("{} on {} in {}s", name_of(mode), ranks, shards);
+        expect_close(ran, alone, bf16_wire ? 1e-2 : 1e-5, what);
+        EXPECT_EQ(ran, train_on(ranks, mode, c)) << what << ": again";
+      }
+    }
 }
 
 // Half of the tokens take less than two thirds of what all of them do.
@@ -403,6 +451,15 @@ TEST(Ranks, ProgramsWithCollectivesKeepTheRulesOfPairs) {
               o.sharing = {.rank = rank, .ranks = ranks, .mode = mode, .bf16_wire = rank == 0};
               const LoweredModel m = lower(model_of(c), o);
               EXPECT_EQ(program::check_plan(m.set), std::vector<std::string>{}) << name_of(mode);
+              for (const device::Kind kind : {device::Kind::cpu, device::Kind::cuda}) {
+                LoweringOptions copies = o;
+                copies.kind = kind;
+                copies.sharing.ranks = 3 * ranks;
+                copies.sharing.rank = ranks + rank;
+                copies.sharing.shards = ranks;
+                EXPECT_EQ(program::check_plan(lower(model_of(c), copies).set), std::vector<std::string>{})
+                    << name_of(mode) << ", copies of the state";
+              }
               if (ranks != 2) continue;
               o.sharing.sequence = 2;
               for (const device::Kind kind : {device::Kind::cpu, device::Kind::cuda}) {

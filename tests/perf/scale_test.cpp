@@ -265,9 +265,72 @@ TEST(Scale, ThirtyBillionInExpertsFitByFsdp) {
     EXPECT_NEAR(static_cast<double>(plan.choice().active_parameters), 3.35e9, 0.05e9);
     const MemoryKinds& m = plan.choice().memory;
     const double state = static_cast<double>(m.masters + m.moments + m.working_copies + m.gradients);
-    EXPECT_NEAR(state * ranks / 30.5e9, 18, 0.5) << ranks;  // bytes a parameter: 4 + 8 + 2 + 4
+    const int holders = plan.choice().shards > 0 ? plan.choice().shards : ranks;
+    EXPECT_NEAR(state * holders / 30.5e9, 18, 0.5) << ranks;  // bytes a parameter: 4 + 8 + 2 + 4
     EXPECT_GT(plan.choice().expected.mfu, 0.1) << ranks;
   }
+}
+
+// fsdp inside of nodes: weights and gradients as over all of them, and a shard's gradients between nodes once a step.
+TEST(Scale, CopiesOfTheStateAddUpOnceAStep) {
+  const Machine h200 = machine_named("h200");
+  const std::vector<std::string> keys = {"train.batch_size=4", "train.accumulate=3", "train.recompute=none"};
+  const config::Config flat = config_of("llama-1.36b", keys);
+  config::Config copies = flat;
+  copies.parallel.shards = 8;
+  const auto n = static_cast<double>(StepWalk(flat, h200).lowered().layout.total);
+  for (const Mode mode : {Mode::zero1, Mode::fsdp}) {
+    const RankStep all = StepWalk(flat, h200, spread(mode, 64)).times();
+    const RankStep some = StepWalk(copies, h200, spread(mode, 64)).times();
+    const auto bytes = [](const RankStep& step, Collective collective, std::string_view of) {
+      double sum = 0;
+      for (const CollectiveUse& u : step.collectives)
+        if (u.collective == collective && u.of.starts_with(of)) sum += u.bytes;
+      return sum;
+    };
+    for (const auto& [collective, of] :
+         {std::pair{Collective::reduce_shards, "gradients"}, std::pair{Collective::gather_shards, "weights"}})
+      EXPECT_EQ(bytes(some, collective, of), bytes(all, collective, of)) << name_of(mode);
+    EXPECT_EQ(bytes(all, Collective::all_reduce, "gradients"), 0) << name_of(mode);
+    EXPECT_NEAR(bytes(some, Collective::all_reduce, "gradients") / (4 * n / 8), 1, 0.02) << name_of(mode);
+    const MemoryKinds eighth = make_plan(copies, h200, spread(mode, 64)).memory,
+                      node = make_plan(flat, h200, spread(mode, 8)).memory;
+    EXPECT_EQ(eighth.moments, node.moments) << name_of(mode);
+    EXPECT_EQ(eighth.gradients, node.gradients) << name_of(mode);
+  }
+  // A ring of one GPU a node has its share of the node's network cards; all of them together have all.
+  const Fabric f = ndr();
+  EXPECT_NEAR(collective_seconds(f.every(8), Collective::all_reduce, 1e9, 8) /
+                  collective_seconds(f, Collective::all_reduce, 8e9, 64),
+              1, 0.2);
+  EXPECT_EQ(f.every(8).nodes(8), 8);
+  EXPECT_EQ(f.every(2).nodes(8), 2);
+}
+
+// What crosses the network once a step instead of once a micro-step is chosen where that is slow, and only there.
+TEST(Scale, ASlowNetworkIsCrossedOnceAStep) {
+  const auto plan = [](const char* network, std::vector<std::string> more = {}) {
+    std::vector<std::string> keys = {"model.layers=40",    "model.hidden=5120",  "model.heads=40",
+                                     "model.kv_heads=40",  "model.ffn=13824",    "model.vocab=32000",
+                                     "train.batch_size=2", "train.accumulate=4", "optim.name=adamw"};
+    keys.insert(keys.end(), more.begin(), more.end());
+    return plan_ranks(config_of("llama-1.36b", keys), machine_named("h100"),
+                      fabric_of(card_called("h100"), network_called(network), 8, 8), 64);
+  };
+  const ScalePlan slow = plan("ethernet"), fast = plan("ndr");
+  EXPECT_EQ(slow.choice().name(), "fsdp of 8") << why(slow);
+  EXPECT_EQ(slow.config.parallel.shards, 8);
+  EXPECT_TRUE(says(why(slow), {"fsdp is "}));
+  EXPECT_EQ(fast.choice().name(), "fsdp") << why(fast);
+  EXPECT_EQ(fast.config.parallel.shards, 0);
+  EXPECT_TRUE(says(why(fast), {"fsdp of 8"}));
+  EXPECT_GT(slow.choice().expected.tokens_per_s, 1.2 * slow.modes.back().expected.tokens_per_s);
+  for (const RankPlan& p : slow.scaling) EXPECT_TRUE(p.ranks == 1 || p.ranks % 8 == 0) << p.ranks;
+  // What was asked for is planned as it was.
+  EXPECT_EQ(plan("ethernet", {"parallel.mode=fsdp"}).choice().name(), "fsdp");
+  const ScalePlan asked = plan("ndr", {"parallel.mode=fsdp", "parallel.shards=16"});
+  EXPECT_EQ(asked.choice().name(), "fsdp of 16");
+  EXPECT_EQ(asked.modes.size(), 2u) << "ddp shares nothing out";
 }
 
 TEST(Scale, RowsThatWereAskedForStay) {

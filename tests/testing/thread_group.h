@@ -31,18 +31,21 @@ class ThreadGroup final : public dist::Group {
 
   void run(const dist::AllReduce<Tensor>& op, void*) override {
     show(op.data);
-    if (op.largest) {
+    const std::vector<Tensor> arrays = arrays_of(ranks() / op.apart, op.apart);
+    if (!op.data.present()) {
+      agree();
+    } else if (op.largest) {
       std::vector<float> most(op.data.f32(), op.data.f32() + op.data.elements());
-      for (const Tensor& theirs : common_.arrays)
+      for (const Tensor& theirs : arrays)
         for (std::size_t i = 0; i < most.size(); ++i) most[i] = std::max(most[i], theirs.f32()[i]);
       agree();
       std::ranges::copy(most, op.data.f32());
     } else if (op.data.dtype == DType::f64) {
-      const std::vector<double> sums = sum_of<double>(0, op.data.elements(), false);
+      const std::vector<double> sums = sum_of<double>(arrays, 0, op.data.elements(), false);
       agree();
       std::ranges::copy(sums, op.data.as<double>());
     } else {
-      std::vector<float> sums = sum_of<float>(0, op.data.elements(), op.wire.present());
+      std::vector<float> sums = sum_of<float>(arrays, 0, op.data.elements(), op.wire.present());
       if (op.wire.present())
         for (float& x : sums) x = f32_from_bf16(bf16_from_f32(x));
       agree();
@@ -52,8 +55,9 @@ class ThreadGroup final : public dist::Group {
   }
   void run(const dist::ReduceShards<Tensor>& op, void*) override {
     show(op.data);
-    const Range own = owned_part(op.shards, rank_, op.begin, op.begin + op.data.elements());
-    const std::vector<float> sums = sum_of<float>(own.begin - op.begin, own.end - op.begin, op.wire.present());
+    const Range own = owned_part(op.shards, rank_ % op.shards.ranks, op.begin, op.begin + op.data.elements());
+    const std::vector<float> sums =
+        sum_of<float>(arrays_of(op.shards.ranks), own.begin - op.begin, own.end - op.begin, op.wire.present());
     agree();
     // Whoever reads what is not its own finds nothing there; gaps between parameters stay zeros.
     for (std::int64_t i = 0; i < op.data.elements(); ++i)
@@ -66,10 +70,11 @@ class ThreadGroup final : public dist::Group {
   void run(const dist::GatherShards<Tensor>& op, void*) override {
     show(op.in_place ? op.data : op.shard);
     const auto size = static_cast<std::int64_t>(size_of(op.data.dtype));
-    for (int r = 0; r < ranks(); ++r) {
+    const std::vector<Tensor> arrays = arrays_of(op.shards.ranks);
+    for (int r = 0; r < op.shards.ranks; ++r) {
       const Range own = owned_part(op.shards, r, op.begin, op.begin + op.data.elements());
-      if (own.empty() || (op.in_place && r == rank_)) continue;
-      const std::byte* from = common_.arrays[static_cast<std::size_t>(r)].as<std::byte>();
+      if (own.empty() || (op.in_place && r == rank_ % op.shards.ranks)) continue;
+      const std::byte* from = arrays[static_cast<std::size_t>(r)].as<std::byte>();
       if (op.in_place) from += (own.begin - op.begin) * size;
       std::memcpy(op.data.as<std::byte>() + (own.begin - op.begin) * size, from,
                   static_cast<std::size_t>(own.elements() * size));
@@ -79,11 +84,11 @@ class ThreadGroup final : public dist::Group {
 
   void run(const dist::AllToAll<Tensor>& op, void*) override {
     show(op.from);
-    const int first = rank_ / op.among * op.among;
+    const std::vector<Tensor> arrays = arrays_of(op.among);
     const std::int64_t block = op.from.bytes() / op.among;
     for (int r = 0; r < op.among; ++r)
       std::memcpy(op.to.as<std::byte>() + r * block,
-                  common_.arrays[static_cast<std::size_t>(first + r)].as<std::byte>() + (rank_ - first) * block,
+                  arrays[static_cast<std::size_t>(r)].as<std::byte>() + rank_ % op.among * block,
                   static_cast<std::size_t>(block));
     agree();
   }
@@ -95,19 +100,32 @@ class ThreadGroup final : public dist::Group {
   }
   void agree() { common_.everybody.arrive_and_wait(); }
 
-  // Over all ranks, from rank 0 on.
+  // Those of so many ranks that are so far apart, this one among them.
+  std::vector<Tensor> arrays_of(int many, int apart = 1) const {
+    const int first = apart > 1 ? rank_ % apart : rank_ / many * many;
+    std::vector<Tensor> arrays;
+    for (int i = 0; i < many; ++i) arrays.push_back(common_.arrays[static_cast<std::size_t>(first + i * apart)]);
+    return arrays;
+  }
+
+  // Of neighbours first, then of pairs of them, and so on; a last one that has no neighbour waits.
   template <class T>
-  std::vector<T> sum_of(std::int64_t begin, std::int64_t end, bool rounded) const {
+  static std::vector<T> sum_of(const std::vector<Tensor>& arrays, std::int64_t begin, std::int64_t end, bool rounded) {
     std::vector<T> sums;
     for (std::int64_t i = begin; i < end; ++i) {
-      T sum{};
-      for (std::size_t r = 0; r < common_.arrays.size(); ++r) {
-        T x = common_.arrays[r].as<T>()[i];
+      std::vector<T> left;
+      for (const Tensor& array : arrays) {
+        left.push_back(array.as<T>()[i]);
         if constexpr (std::is_same_v<T, float>)
-          if (rounded) x = f32_from_bf16(bf16_from_f32(x));
-        sum = r == 0 ? x : sum + x;
+          if (rounded) left.back() = f32_from_bf16(bf16_from_f32(left.back()));
       }
-      sums.push_back(sum);
+      while (left.size() > 1) {
+        std::vector<T> pairs;
+        for (std::size_t r = 0; r < left.size(); r += 2)
+          pairs.push_back(r + 1 < left.size() ? left[r] + left[r + 1] : left[r]);
+        left = std::move(pairs);
+      }
+      sums.push_back(left[0]);
     }
     return sums;
   }

@@ -24,6 +24,7 @@ constexpr Mode kModes[] = {Mode::ddp, Mode::zero1, Mode::fsdp};
 const std::map<std::string_view, std::vector<std::string>> kExamples = {
     {"parallel.sequence", {"parallel.sequence=4"}},
     {"train.seq_len", {"parallel.sequence=2", "train.seq_len=63"}},
+    {"parallel.shards", {"parallel.shards=2"}},
     {"model.experts", {"model.family=olmoe", "model.experts=4", "model.experts_per_token=2", "parallel.sequence=2"}},
 };
 
@@ -68,6 +69,16 @@ TEST(OnRanks, RowsAreSharedAmongWholeGroups) {
   EXPECT_TRUE(says(error_of([] { testing::tiny_run({"parallel.sequence=3"}); }), {"a power of two"}));
 }
 
+TEST(OnRanks, TheStateIsSharedOutAmongWholeGroups) {
+  const config::Config two = testing::tiny_run({"parallel.shards=2"});
+  for (const int ranks : {2, 4, 6}) EXPECT_EQ(error_of([&] { require_for_ranks(two, ranks); }), "no error") << ranks;
+  for (const int ranks : {1, 3})
+    EXPECT_TRUE(says(error_of([&] { require_for_ranks(two, ranks); }),
+                     {"parallel.shards = 2", "start a multiple of 2", "or set 0"}))
+        << ranks;
+  EXPECT_TRUE(says(error_of([] { testing::tiny_run({"parallel.shards=1"}); }), {"parallel.mode = \"ddp\""}));
+}
+
 TEST(OnRanks, WhatIsNotRefusedCanBeLowered) {
   std::vector<config::Config> all = {
       testing::tiny_run(),
@@ -75,13 +86,13 @@ TEST(OnRanks, WhatIsNotRefusedCanBeLowered) {
       testing::tiny_run({"parallel.sequence=2"}),
       testing::tiny_run({"train.accumulate_from=1", "train.accumulate_ramp_steps=4", "train.max_hours=1"}),
       testing::tiny_run({"precision.matmul=fp8", "precision.head=fp8", "optim.name=muon"}),
-      testing::tiny_run({"precision.matmul=fp8", "parallel.sequence=2"})};
+      testing::tiny_run({"precision.matmul=fp8", "parallel.sequence=2", "parallel.shards=2"})};
   for (const auto& [key, keys] : kExamples) all.push_back(example_of(keys, "auto"));
   for (const config::Config& c : all)
     for (const Mode mode : modes_for(c, 4))
       for (const device::Kind kind : {device::Kind::cpu, device::Kind::cuda}) {
         model::LoweringOptions options = model::lowering_options(c, kind);
-        options.sharing = {.rank = 1, .ranks = 4, .mode = mode, .sequence = static_cast<int>(c.parallel.sequence)};
+        options.sharing = dist::sharing_of(c.parallel, 1, 4, mode);
         EXPECT_NO_THROW(model::lower(c.model, options)) << name_of(mode);
       }
 }

@@ -88,10 +88,7 @@ RanksRan train_on(int ranks, Mode mode, const config::Config& config, const Path
     options.resume = asked.resume;
     if (rank == 0) options.observers = {&ran.seen, &stop_at};
     if (ranks > 1)
-      options.team = {.sharing = {.rank = rank,
-                                  .ranks = ranks,
-                                  .mode = mode,
-                                  .sequence = static_cast<int>(config.parallel.sequence)},
+      options.team = {.sharing = dist::sharing_of(config.parallel, rank, ranks, mode),
                       .group = &group,
                       .communicator = &communicator,
                       .saving = &beside,
@@ -110,23 +107,34 @@ void expect_close(const std::vector<double>& got, const std::vector<double>& wan
   for (std::size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-5 * want[i]) << what << ", step " << i;
 }
 
+// A part of a run.
+struct Leg {
+  int ranks;
+  Mode mode;
+  int shards = 0;
+};
+
 class RankRuns : public ::testing::Test {
  protected:
   Path folder(const std::string& name) { return temp_.path() / name; }
   std::string file(const std::string& run, std::int64_t step, const char* name) {
     return real_files().read(checkpoint(folder(run), step) / name);
   }
-  // A run that goes on with other numbers of ranks, so many steps on each, has the losses of one rank.
-  void expect_moves(const std::vector<std::string>& keys, std::int64_t steps) {
+  // A run that goes on with other numbers of ranks and copies of its state, so many steps on each, has the losses of
+  // one rank.
+  void expect_moves(const std::vector<std::string>& keys, std::int64_t steps,
+                    const std::vector<Leg>& legs = {
+                        {4, Mode::fsdp}, {2, Mode::zero1}, {3, Mode::ddp}, {1, Mode::ddp}}) {
     const RanksRan alone = train_on(1, Mode::ddp, config_for(1, keys), folder("alone"));
     std::vector<double> all;
     std::int64_t until = 0;
-    for (const auto& [ranks, mode] :
-         {std::pair{4, Mode::fsdp}, std::pair{2, Mode::zero1}, std::pair{3, Mode::ddp}, std::pair{1, Mode::ddp}}) {
+    for (const auto& [ranks, mode, shards] : legs) {
       until += steps;
-      const bool last = until == 4 * steps;
+      const bool last = until == std::ssize(legs) * steps;
+      std::vector<std::string> with = keys;
+      with.push_back(fmt::format("parallel.shards={}", shards));
       const RanksRan ran =
-          train_on(ranks, mode, config_for(ranks, keys), folder("moved"),
+          train_on(ranks, mode, config_for(ranks, with), folder("moved"),
                    {.resume = until > steps, .stop_rank = last ? -1 : ranks - 1, .stop_at = until - 1});
       ASSERT_EQ(ran.errors, std::vector<std::string>(static_cast<std::size_t>(ranks)));
       for (const TrainResult& r : ran.results) EXPECT_EQ(r.steps, until) << ranks;
@@ -206,6 +214,7 @@ const std::vector<PairOf> kPairs = {
     {"`precision.matmul = \"fp8\"`", {"precision.matmul=fp8"}, {}, 2e-2},
     {"`precision.matmul = \"fp8\"` with `precision.head`", {"precision.matmul=fp8", "precision.head=fp8"}, {}, 2e-2},
     {"`precision.matmul = \"fp8\"` with Muon", {"precision.matmul=fp8", "optim.name=muon"}, {}, 2e-2},
+    {"`model.experts`", {"model.family=olmoe", "model.experts=4", "model.experts_per_token=2"}, {}, 1e-3},
     {"`train.recompute = \"mlp\"`", {"train.recompute=mlp"}},
     {"`train.recompute = \"block\"`", {"train.recompute=block"}},
     {"`data.packing = \"pack\"`", {"data.packing=pack"}},
@@ -219,13 +228,15 @@ const std::vector<PairOf> kPairs = {
 };
 
 TEST_F(RankRuns, EverySettingGoesWithEveryModeOrIsRefused) {
-  constexpr Mode kAll[] = {Mode::ddp, Mode::zero1, Mode::fsdp};
-  std::string table = "| setting | `ddp` | `zero1` | `fsdp` |\n|---|---|---|---|\n";
+  constexpr int kRanks = 4;
+  constexpr std::pair<Mode, int> kAll[] = {{Mode::ddp, 0}, {Mode::zero1, 0}, {Mode::fsdp, 0}, {Mode::fsdp, 2}};
+  std::string table = "| setting | `ddp` | `zero1` | `fsdp` | `fsdp`, `parallel.shards` |\n|---|---|---|---|---|\n";
   for (std::size_t i = 0; i < kPairs.size(); ++i) {
     const PairOf& pair = kPairs[i];
     const bool ramp = pair.keys.size() == 2 && pair.keys[0] == "train.accumulate_from=1";
-    const auto config = [&](int ranks) {
-      std::vector<std::string> keys = {fmt::format("train.accumulate={}", (ramp ? 4 : 2) / ranks),
+    const auto config = [&](int ranks, int shards = 0) {
+      std::vector<std::string> keys = {fmt::format("train.accumulate={}", (ramp ? 2 * kRanks : kRanks) / ranks),
+                                       fmt::format("parallel.shards={}", shards),
                                        "train.batch_size=1",
                                        "train.max_steps=3",
                                        "train.eval_every=3",
@@ -236,21 +247,23 @@ TEST_F(RankRuns, EverySettingGoesWithEveryModeOrIsRefused) {
       keys.insert(keys.end(), pair.keys.begin(), pair.keys.end());
       config::Config c = tiny_run(std::move(keys));
       c.memory.placement = pair.placement;
-      if (ramp) c.train.accumulate_from = 2 / ranks;
+      if (ramp) c.train.accumulate_from = kRanks / ranks;
       return c;
     };
     table += fmt::format("| {} |", pair.setting);
     std::optional<RanksRan> alone, ddp;
-    for (const Mode mode : kAll) {
-      const std::string name = fmt::format("{} {}", i, name_of(mode)), what = fmt::format("{} {}", pair.setting, name);
-      const RanksRan ran = train_on(2, mode, config(2), folder(name));
-      if (const NotOnRanks* const row = refused_by(config(2), mode)) {
-        for (const std::string& error : ran.errors) EXPECT_EQ(error, refusal(config(2), mode)) << what;
+    for (const auto& [mode, shards] : kAll) {
+      const std::string name = fmt::format("{} {} {}", i, name_of(mode), shards);
+      const std::string what = fmt::format("{} {}", pair.setting, name);
+      const config::Config asked = config(kRanks, shards);
+      const RanksRan ran = train_on(kRanks, mode, asked, folder(name));
+      if (const NotOnRanks* const row = refused_by(asked, mode)) {
+        for (const std::string& error : ran.errors) EXPECT_EQ(error, refusal(asked, mode)) << what;
         table += fmt::format(" no: {} |", row->because);
         continue;
       }
       table += " yes |";
-      ASSERT_EQ(ran.errors, std::vector<std::string>(2)) << what;
+      ASSERT_EQ(ran.errors, std::vector<std::string>(kRanks)) << what;
       EXPECT_EQ(ran.seen.warnings, std::vector<std::string>{}) << what;
       if (!alone) alone = train_on(1, Mode::ddp, config(1), folder(fmt::format("{} alone", i)));
       const std::vector<double> want = losses(alone->seen), got = losses(ran.seen);
@@ -266,7 +279,8 @@ TEST_F(RankRuns, EverySettingGoesWithEveryModeOrIsRefused) {
       if (mode == Mode::fsdp && ramp) continue;  // with several micro-batches it adds up in another order
       EXPECT_EQ(got, losses(ddp->seen)) << what;
       EXPECT_EQ(ran.seen.evaluations, ddp->seen.evaluations) << what;
-      EXPECT_TRUE(file(name, 3, "model.safetensors") == file(fmt::format("{} ddp", i), 3, "model.safetensors")) << what;
+      EXPECT_TRUE(file(name, 3, "model.safetensors") == file(fmt::format("{} ddp 0", i), 3, "model.safetensors"))
+          << what;
     }
     table += "\n";
   }
@@ -280,6 +294,14 @@ TEST_F(RankRuns, EverySettingGoesWithEveryModeOrIsRefused) {
 }
 
 TEST_F(RankRuns, ARunGoesOnWithAnyNumberOfRanks) { expect_moves({}, 3); }
+
+TEST_F(RankRuns, ARunGoesOnWithOtherCopiesOfItsState) {
+  expect_moves({}, 3, {{4, Mode::fsdp, 2}, {6, Mode::zero1, 3}, {6, Mode::fsdp, 2}, {2, Mode::ddp}});
+}
+TEST_F(RankRuns, ARunOfMuonInFewBitsGoesOnWithOtherCopiesOfItsState) {
+  expect_moves({"optim.name=muon", "optim.muon_beta2=0.9", "train.max_steps=6", "optim.moments=bf16"}, 2,
+               {{4, Mode::fsdp, 2}, {4, Mode::zero1, 2}, {1, Mode::ddp}});
+}
 
 // Momentum and the moments of rows are shared out by matrices, and a checkpoint is the same for all.
 TEST_F(RankRuns, ARunOfMuonGoesOnWithAnyNumberOfRanks) {

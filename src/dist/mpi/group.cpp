@@ -48,13 +48,19 @@ constexpr int kTag = 21;
 
 class Mpi final : public Transport {
  public:
-  explicit Mpi(Control& control)
-      : control_(control), rank_(control.place().rank), ranks_(control.place().ranks), name_(library_name()) {
-    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  Mpi(Control& control, MPI_Comm comm) : control_(control), comm_(comm), name_(library_name()) {
+    MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
+    REDLINE_MPI(MPI_Comm_size(comm_, &ranks_));
+    REDLINE_MPI(MPI_Comm_rank(comm_, &rank_));
   }
   ~Mpi() override {
     // Waits for the others, who may never come where an error is on its way out.
-    if (std::uncaught_exceptions() == 0 && !control_.ended()) MPI_Finalize();
+    if (comm_ == MPI_COMM_WORLD && std::uncaught_exceptions() == 0 && !control_.ended()) MPI_Finalize();
+  }
+  std::unique_ptr<Transport> between(const std::vector<std::size_t>& members) override {
+    MPI_Comm some = MPI_COMM_NULL;
+    REDLINE_MPI(MPI_Comm_split(comm_, static_cast<int>(members[0]), rank_, &some));
+    return std::make_unique<Mpi>(control_, some);
   }
 
   std::string name() const override { return name_; }
@@ -73,11 +79,10 @@ class Mpi final : public Transport {
       const auto given = gives[static_cast<std::size_t>(to)];
       const std::size_t n = bytes[static_cast<std::size_t>(from)];
       gets[static_cast<std::size_t>(from)] = next;
-      if (n > 0) REDLINE_MPI(MPI_Irecv(next, static_cast<int>(n), MPI_BYTE, from, kTag, MPI_COMM_WORLD, request()));
+      if (n > 0) REDLINE_MPI(MPI_Irecv(next, static_cast<int>(n), MPI_BYTE, from, kTag, comm_, request()));
       next += n;
       if (!given.empty())
-        REDLINE_MPI(
-            MPI_Isend(given.data(), static_cast<int>(given.size()), MPI_BYTE, to, kTag, MPI_COMM_WORLD, request()));
+        REDLINE_MPI(MPI_Isend(given.data(), static_cast<int>(given.size()), MPI_BYTE, to, kTag, comm_, request()));
     }
     wait();
     return gets;
@@ -93,7 +98,7 @@ class Mpi final : public Transport {
     const auto me = static_cast<std::size_t>(rank_);
     const bool in_place = own == data + static_cast<std::size_t>(parts[me].begin) * size;
     REDLINE_MPI(MPI_Iallgatherv(in_place ? MPI_IN_PLACE : own, counts[me], type_of(size), data, counts.data(),
-                                begins.data(), type_of(size), MPI_COMM_WORLD, request()));
+                                begins.data(), type_of(size), comm_, request()));
     wait();
   }
 
@@ -109,7 +114,8 @@ class Mpi final : public Transport {
   }
 
   Control& control_;
-  int rank_, ranks_;
+  MPI_Comm comm_;
+  int rank_ = 0, ranks_ = 0;
   std::string name_;
   std::vector<std::byte> staging_;
   std::vector<MPI_Request> requests_;
@@ -144,7 +150,7 @@ std::unique_ptr<Group> open_mpi(Control& control) {
         place.rank, place.ranks, place.launcher, rank, ranks, library_name());
   if (provided < MPI_THREAD_SERIALIZED)
     fail_user("{} was built without support for threads, which ranks on CPUs need", library_name());
-  return group_over(std::make_unique<Mpi>(control), control);
+  return group_over(std::make_unique<Mpi>(control, MPI_COMM_WORLD), control);
 }
 
 }  // namespace redline::dist

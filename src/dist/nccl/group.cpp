@@ -37,6 +37,7 @@ struct NcclLibrary {
   decltype(&::ncclGetVersion) get_version = nullptr;
   decltype(&::ncclGetUniqueId) get_unique_id = nullptr;
   decltype(&::ncclCommInitRank) comm_init_rank = nullptr;
+  decltype(&::ncclCommSplit) comm_split = nullptr;
   decltype(&::ncclCommAbort) comm_abort = nullptr;
   decltype(&::ncclCommGetAsyncError) comm_get_async_error = nullptr;
   decltype(&::ncclGetErrorString) get_error_string = nullptr;
@@ -68,6 +69,7 @@ NcclLibrary load_nccl() {
   find(lib.get_version, "ncclGetVersion");
   find(lib.get_unique_id, "ncclGetUniqueId");
   find(lib.comm_init_rank, "ncclCommInitRank");
+  find(lib.comm_split, "ncclCommSplit");
   find(lib.comm_abort, "ncclCommAbort");
   find(lib.comm_get_async_error, "ncclCommGetAsyncError");
   find(lib.get_error_string, "ncclGetErrorString");
@@ -100,7 +102,7 @@ std::string in_words(ncclResult_t result, ncclComm_t comm) {
 class NcclGroup final : public Group {
  public:
   NcclGroup(Control& control, ncclComm_t comm)
-      : control_(control), lib_(nccl_library()), comm_(comm), watcher_([this] { watch(); }) {}
+      : control_(control), lib_(nccl_library()), comms_{{{ranks(), 1}, comm}}, watcher_([this] { watch(); }) {}
 
   ~NcclGroup() override {
     {
@@ -109,7 +111,9 @@ class NcclGroup final : public Group {
     }
     closes_.notify_all();
     watcher_.join();
-    lib_.comm_abort(comm_);  // waits for no other rank
+    for (const auto& [members, comm] : comms_)
+      if (members != all()) lib_.comm_abort(comm);  // waits for no other rank
+    lib_.comm_abort(comms_.at(all()));
   }
 
   int rank() const override { return control_.place().rank; }
@@ -118,40 +122,42 @@ class NcclGroup final : public Group {
 
   void run(const AllReduce<Tensor>& op, void* on) override {
     const auto stream = begin(on);
+    const ncclComm_t comm = comm_of(stream, ranks() / op.apart, op.apart);
+    if (!op.data.present()) return;
     const std::int64_t n = op.data.elements();
     if (op.wire.present()) {
       REDLINE_CHECK(op.data.dtype == DType::f32 && op.wire.dtype == DType::bf16, "all_reduce: f32 data travel as bf16");
       cast_to_bf16(op.data.f32(), op.wire.data, n, stream);
-      check(lib_.all_reduce(op.wire.data, op.wire.data, size(n), ncclBfloat16, ncclSum, comm_, stream),
-            "ncclAllReduce");
+      check(lib_.all_reduce(op.wire.data, op.wire.data, size(n), ncclBfloat16, ncclSum, comm, stream), "ncclAllReduce");
       return cast_from_bf16(op.wire.data, op.data.f32(), n, stream);
     }
     REDLINE_CHECK(op.data.dtype == DType::f32 || op.data.dtype == DType::f64, "all_reduce: {} cannot be added",
                   name_of(op.data.dtype));
     const ncclDataType_t type = op.data.dtype == DType::f64 ? ncclFloat64 : ncclFloat32;
-    check(lib_.all_reduce(op.data.data, op.data.data, size(n), type, op.largest ? ncclMax : ncclSum, comm_, stream),
+    check(lib_.all_reduce(op.data.data, op.data.data, size(n), type, op.largest ? ncclMax : ncclSum, comm, stream),
           "ncclAllReduce");
   }
 
   void run(const ReduceShards<Tensor>& op, void* on) override {
     const auto stream = begin(on);
-    REDLINE_CHECK(op.data.dtype == DType::f32 && op.shards.ranks == ranks(),
-                  "reduce_shards: {} in {} shards on {} ranks", name_of(op.data.dtype), op.shards.ranks, ranks());
+    const ncclComm_t comm = comm_of(stream, op.shards.ranks);
+    const int own_number = rank() % op.shards.ranks;
+    REDLINE_CHECK(op.data.dtype == DType::f32, "reduce_shards: {} cannot be added", name_of(op.data.dtype));
     float* const data = op.data.f32();
     const bool bf16 = op.wire.present();
     if (bf16) cast_to_bf16(data, op.wire.data, op.data.elements(), stream);
-    const Range own = part_of(op, rank());
+    const Range own = part_of(op, own_number);
     REDLINE_CHECK(op.in_place || op.shard.elements() == own.elements(),
                   "reduce_shards: a shard of {} elements for a part of {}", op.shard.elements(), own.elements());
     check(lib_.group_start(), "ncclGroupStart");
-    for (int owner = 0; owner < ranks(); ++owner) {
+    for (int owner = 0; owner < op.shards.ranks; ++owner) {
       const Range part = part_of(op, owner);
       if (part.empty()) continue;
       void* const from = bf16 ? static_cast<void*>(op.wire.as<std::uint16_t>() + part.begin) : data + part.begin;
       // The sum goes straight where it belongs, unless something is to be done with it there.
-      const bool straight = owner == rank() && !bf16 && !op.in_place && !op.accumulate;
+      const bool straight = owner == own_number && !bf16 && !op.in_place && !op.accumulate;
       check(lib_.reduce(from, straight ? op.shard.data : from, size(part.elements()), bf16 ? ncclBfloat16 : ncclFloat32,
-                        ncclSum, owner, comm_, stream),
+                        ncclSum, owner, comm, stream),
             "ncclReduce");
     }
     check(lib_.group_end(), "ncclGroupEnd");
@@ -167,17 +173,17 @@ class NcclGroup final : public Group {
 
   void run(const GatherShards<Tensor>& op, void* on) override {
     const auto stream = begin(on);
-    REDLINE_CHECK(op.shards.ranks == ranks(), "gather_shards: {} shards on {} ranks", op.shards.ranks, ranks());
+    const ncclComm_t comm = comm_of(stream, op.shards.ranks);
     const auto bytes = static_cast<std::int64_t>(size_of(op.data.dtype));
     check(lib_.group_start(), "ncclGroupStart");
-    for (int owner = 0; owner < ranks(); ++owner) {
+    for (int owner = 0; owner < op.shards.ranks; ++owner) {
       const Range part = part_of(op, owner);
       if (part.empty()) continue;
       std::byte* const to = op.data.as<std::byte>() + part.begin * bytes;
-      const bool from_shard = owner == rank() && !op.in_place;
+      const bool from_shard = owner == rank() % op.shards.ranks && !op.in_place;
       REDLINE_CHECK(!from_shard || op.shard.bytes() == part.elements() * bytes,
                     "gather_shards: a shard of {} bytes for a part of {}", op.shard.bytes(), part.elements() * bytes);
-      check(lib_.broadcast(from_shard ? op.shard.data : to, to, size(part.elements() * bytes), ncclUint8, owner, comm_,
+      check(lib_.broadcast(from_shard ? op.shard.data : to, to, size(part.elements() * bytes), ncclUint8, owner, comm,
                            stream),
             "ncclBroadcast");
     }
@@ -186,18 +192,39 @@ class NcclGroup final : public Group {
 
   void run(const AllToAll<Tensor>& op, void* on) override {
     const auto stream = begin(on);
+    const ncclComm_t comm = comms_.at(all());
     const int first = rank() / op.among * op.among;
     const std::int64_t block = op.from.bytes() / op.among;
     check(lib_.group_start(), "ncclGroupStart");
     for (int r = 0; r < op.among; ++r) {
       const std::int64_t at = r * block;
-      check(lib_.send(op.from.as<std::byte>() + at, size(block), ncclUint8, first + r, comm_, stream), "ncclSend");
-      check(lib_.recv(op.to.as<std::byte>() + at, size(block), ncclUint8, first + r, comm_, stream), "ncclRecv");
+      check(lib_.send(op.from.as<std::byte>() + at, size(block), ncclUint8, first + r, comm, stream), "ncclSend");
+      check(lib_.recv(op.to.as<std::byte>() + at, size(block), ncclUint8, first + r, comm, stream), "ncclRecv");
     }
     check(lib_.group_end(), "ncclGroupEnd");
   }
 
  private:
+  using Members = std::pair<int, int>;  // so many ranks, so far apart
+  Members all() const { return {ranks(), 1}; }
+
+  // The communicator of a collective. All ranks make it at their first collective of the kind, which is never captured:
+  // a program's first run is queued node by node.
+  ncclComm_t comm_of(cudaStream_t stream, int many, int apart = 1) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (const auto made = comms_.find({many, apart}); made != comms_.end()) return made->second;
+    }
+    REDLINE_CHECK(many > 0 && ranks() % (many * apart) == 0, "a collective of {} ranks of {}, {} apart", many, ranks(),
+                  apart);
+    REDLINE_CUDA(cudaStreamSynchronize(stream));  // nothing of the ranks may be under way
+    ncclComm_t comm = nullptr;
+    check(lib_.comm_split(comms_.at(all()), apart > 1 ? rank() % apart : rank() / many, rank(), &comm, nullptr),
+          "ncclCommSplit");
+    const std::lock_guard lock(mutex_);
+    return comms_[{many, apart}] = comm;
+  }
+
   static std::size_t size(std::int64_t n) { return static_cast<std::size_t>(n); }
   template <class Op>
   static Range part_of(const Op& op, int owner) {
@@ -210,26 +237,28 @@ class NcclGroup final : public Group {
   }
   void check(ncclResult_t result, const char* call) const {
     if (result != ncclSuccess && result != ncclInProgress)
-      fail_machine("rank {}: {}: {}", rank(), call, in_words(result, comm_));
+      fail_machine("rank {}: {}: {}", rank(), call, in_words(result, comms_.at(all())));
   }
 
   void watch() {
     std::unique_lock lock(mutex_);
     while (!closes_.wait_for(lock, kPoll, [&] { return closing_; })) {
-      ncclResult_t state = ncclSuccess;
-      if (lib_.comm_get_async_error(comm_, &state) != ncclSuccess || state == ncclSuccess || state == ncclInProgress)
-        continue;
-      if (closes_.wait_for(lock, kForControl, [&] { return closing_; })) return;
-      lock.unlock();
-      return control_.fail(fmt::format("NCCL failed: {}", in_words(state, comm_)), 1);
+      for (const auto& [members, comm] : comms_) {
+        ncclResult_t state = ncclSuccess;
+        if (lib_.comm_get_async_error(comm, &state) != ncclSuccess || state == ncclSuccess || state == ncclInProgress)
+          continue;
+        if (closes_.wait_for(lock, kForControl, [&] { return closing_; })) return;
+        lock.unlock();
+        return control_.fail(fmt::format("NCCL failed: {}", in_words(state, comm)), 1);
+      }
     }
   }
 
   Control& control_;
   const NcclLibrary& lib_;
-  ncclComm_t comm_;
+  std::mutex mutex_;  // of the next, which one thread enlarges and another reads, and of `closing_`
+  std::map<Members, ncclComm_t> comms_;
   std::int64_t collectives_ = 0;
-  std::mutex mutex_;
   std::condition_variable closes_;
   bool closing_ = false;
   std::thread watcher_;  // the last: it uses all of the above

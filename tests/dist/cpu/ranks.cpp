@@ -41,60 +41,86 @@ std::vector<T> brought(int rank, std::int64_t n) {
   return values;
 }
 
+// The sum of what ranks brought: of neighbours, then of pairs of them, and so on.
 template <class T>
-std::vector<T> left_fold(int ranks, std::int64_t n) {
-  std::vector<T> sum = brought<T>(0, n);
-  for (int r = 1; r < ranks; ++r) {
-    const std::vector<T> next = brought<T>(r, n);
-    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += next[i];
+std::vector<T> sum_of(const std::vector<int>& ranks, std::int64_t n, bool bf16 = false) {
+  std::vector<std::vector<T>> left;
+  for (const int rank : ranks) {
+    left.push_back(brought<T>(rank, n));
+    for (T& x : left.back())
+      if (bf16) x = static_cast<T>(f32_from_bf16(bf16_from_f32(static_cast<float>(x))));
   }
-  return sum;
-}
-std::vector<float> left_fold_of_bf16(int ranks, std::int64_t n) {
-  std::vector<float> sum(static_cast<std::size_t>(n));
-  for (int r = 0; r < ranks; ++r) {
-    const std::vector<float> next = brought<float>(r, n);
-    for (std::size_t i = 0; i < sum.size(); ++i) {
-      const float x = f32_from_bf16(bf16_from_f32(next[i]));
-      sum[i] = r == 0 ? x : sum[i] + x;
+  while (left.size() > 1) {
+    std::vector<std::vector<T>> pairs;
+    for (std::size_t r = 0; r < left.size(); r += 2) {
+      pairs.push_back(left[r]);
+      if (r + 1 == left.size()) continue;
+      for (std::size_t i = 0; i < left[r].size(); ++i) pairs.back()[i] += left[r + 1][i];
     }
+    left = std::move(pairs);
   }
-  return sum;
+  return left[0];
+}
+// So many ranks that are so far apart, `rank` among them.
+std::vector<int> members(int rank, int many, int apart = 1) {
+  std::vector<int> ranks;
+  for (int i = 0; i < many; ++i) ranks.push_back((apart > 1 ? rank % apart : rank / many * many) + i * apart);
+  return ranks;
 }
 
-void check_all_reduce(Group& g, std::int64_t n) {
+void check_all_reduce(Group& g, std::int64_t n, int apart) {
+  const std::vector<int> ranks = members(g.rank(), g.ranks() / apart, apart);
+  const auto where = [&](const char* what) { return fmt::format("all_reduce {} {}, {} apart", what, n, apart); };
   auto singles = brought<float>(g.rank(), n);
-  g.run(AllReduce<Tensor>{view(singles), {}}, nullptr);
-  expect_same(fmt::format("all_reduce f32 {}", n), singles.data(), left_fold<float>(g.ranks(), n).data(), n);
+  g.run(AllReduce<Tensor>{view(singles), {}, false, apart}, nullptr);
+  expect_same(where("f32"), singles.data(), sum_of<float>(ranks, n).data(), n);
 
   auto doubles = brought<double>(g.rank(), n);
-  g.run(AllReduce<Tensor>{view(doubles), {}}, nullptr);
-  expect_same(fmt::format("all_reduce f64 {}", n), doubles.data(), left_fold<double>(g.ranks(), n).data(), n);
+  g.run(AllReduce<Tensor>{view(doubles), {}, false, apart}, nullptr);
+  expect_same(where("f64"), doubles.data(), sum_of<double>(ranks, n).data(), n);
 
-  auto most = brought<float>(g.rank(), n), largest = brought<float>(0, n);
-  for (int rank = 1; rank < g.ranks(); ++rank) {
+  auto most = brought<float>(g.rank(), n), largest = brought<float>(ranks[0], n);
+  for (const int rank : ranks) {
     const auto theirs = brought<float>(rank, n);
     for (std::size_t i = 0; i < largest.size(); ++i) largest[i] = std::max(largest[i], theirs[i]);
   }
-  g.run(AllReduce<Tensor>{view(most), {}, true}, nullptr);
-  expect_same(fmt::format("all_reduce, the largest of {}", n), most.data(), largest.data(), n);
+  g.run(AllReduce<Tensor>{view(most), {}, true, apart}, nullptr);
+  expect_same(where("the largest of"), most.data(), largest.data(), n);
 
   auto rounded = brought<float>(g.rank(), n);
   std::vector<std::uint16_t> wire(rounded.size());
-  g.run(AllReduce<Tensor>{view(rounded), view(wire)}, nullptr);
-  auto expected = left_fold_of_bf16(g.ranks(), n);
+  g.run(AllReduce<Tensor>{view(rounded), view(wire), false, apart}, nullptr);
+  auto expected = sum_of<float>(ranks, n, true);
   for (float& x : expected) x = f32_from_bf16(bf16_from_f32(x));
-  expect_same(fmt::format("all_reduce bf16 {}", n), rounded.data(), expected.data(), n);
+  expect_same(where("bf16"), rounded.data(), expected.data(), n);
 }
 
-// A bucket [begin, begin + n) of an array of `all` elements: some ranks own nothing of it, or little.
-void check_shards(Group& g, std::int64_t all, std::int64_t begin, std::int64_t n) {
-  const Shards shards{all, g.ranks()};
-  const Range part = owned_part(shards, g.rank(), begin, begin + n);
+// A sum within groups and then between them is the sum of all. Where a rank has nothing, none that it adds up with has.
+void check_copies(Group& g, int holders, std::int64_t n) {
+  const Shards shards{n, holders};
+  const Range own = shards.part(g.rank() % holders);
+  auto data = brought<float>(g.rank(), n);
+  g.run(ReduceShards<Tensor>{view(data), {}, {}, shards, 0, false, true}, nullptr);
+  const Tensor mine = own.empty() ? Tensor{} : Tensor{data.data() + own.begin, DType::f32, {own.elements()}};
+  g.run(AllReduce<Tensor>{mine, {}, false, holders}, nullptr);
+  g.run(GatherShards<Tensor>{{}, view(data), shards, 0, true}, nullptr);
+  std::vector<float> sum = sum_of<float>(members(g.rank(), g.ranks()), n);
+  if ((holders & (holders - 1)) != 0) return;  // another order
+  expect_same(fmt::format("copies of {} among {}", n, holders), data.data(), sum.data(), n);
+}
+
+// A bucket [begin, begin + n) of an array of `all` elements, of which so many ranks hold a copy: some own nothing of
+// it, or little.
+void check_shards(Group& g, std::int64_t all, std::int64_t begin, std::int64_t n, int holders) {
+  const Shards shards{all, holders};
+  const std::vector<int> ranks = members(g.rank(), holders);
+  const Range part = owned_part(shards, g.rank() % holders, begin, begin + n);
   const std::int64_t own = part.elements(), at = part.begin - begin;
-  const auto where = [&](const char* what) { return fmt::format("{} {}+{} of {}", what, begin, n, all); };
+  const auto where = [&](const char* what) {
+    return fmt::format("{} {}+{} of {} on {}", what, begin, n, all, holders);
+  };
   for (const bool bf16 : {false, true}) {
-    const std::vector<float> sum = bf16 ? left_fold_of_bf16(g.ranks(), n) : left_fold<float>(g.ranks(), n);
+    const std::vector<float> sum = sum_of<float>(ranks, n, bf16);
     std::vector<std::uint16_t> wire(bf16 ? static_cast<std::size_t>(n) : 0);
     const Tensor travels = bf16 ? view(wire) : Tensor{};
 
@@ -155,17 +181,20 @@ int check_all(const std::string& engine) {
                      : engine == "tcp" ? open_tcp(*control)
                                        : open_shared_memory(*control);
   if (group->rank() != control->place().rank || group->ranks() != control->place().ranks) return 3;
-  for (const std::int64_t n : {1, 2, 3, 5, 1037, 100'003}) check_all_reduce(*group, n);
-  check_all_reduce(*group, 1'300'001);  // several rounds through the staging memory
-  check_shards(*group, 300'003, 0, 300'003);
-  check_shards(*group, 300'003, 0, 500);            // rank 0's alone
-  check_shards(*group, 300'003, 299'900, 103);      // the last rank's alone
-  check_shards(*group, 300'003, 100'001, 100'101);  // borders of shards lie inside, and nothing is even
-  check_shards(*group, 300, 0, 300);                // the last rank's: a shard has whole blocks
-  check_shards(*group, 2'000'000, 200'000, 1'500'000);
-  for (int among = 1; among <= group->ranks(); ++among)
-    if (group->ranks() % among == 0)
-      for (const std::int64_t n : {1, 1037, 700'001}) check_all_to_all(*group, among, n);
+  for (int among = group->ranks(); among >= 1; --among) {
+    if (group->ranks() % among != 0) continue;
+    const int apart = group->ranks() / among;
+    for (const std::int64_t n : {1, 2, 3, 5, 1037, 100'003}) check_all_reduce(*group, n, apart);
+    check_all_reduce(*group, 1'300'001, apart);  // several rounds through the staging memory
+    check_shards(*group, 300'003, 0, 300'003, among);
+    check_shards(*group, 300'003, 0, 500, among);            // rank 0's alone
+    check_shards(*group, 300'003, 299'900, 103, among);      // the last rank's alone
+    check_shards(*group, 300'003, 100'001, 100'101, among);  // borders of shards lie inside, and nothing is even
+    check_shards(*group, 300, 0, 300, among);                // the last rank's: a shard has whole blocks
+    check_shards(*group, 2'000'000, 200'000, 1'500'000, among);
+    for (const std::int64_t n : {300, 100'003, 1'300'001}) check_copies(*group, among, n);
+    for (const std::int64_t n : {1, 1037, 700'001}) check_all_to_all(*group, among, n);
+  }
   const std::string wrong = std::to_string(g_wrong);
   for (const std::string& of_rank : control->all_gather(wrong))
     if (of_rank != "0") g_wrong = 1;

@@ -39,7 +39,7 @@ TEST_P(NcclRanks, AddUp) {
   EXPECT_NE(out.find(ranks + " ranks"), std::string::npos) << out;
 }
 
-INSTANTIATE_TEST_SUITE_P(Collectives, NcclRanks, ::testing::Values(2, 3));
+INSTANTIATE_TEST_SUITE_P(Collectives, NcclRanks, ::testing::Values(2, 3, 4));
 
 #else
 

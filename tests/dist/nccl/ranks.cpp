@@ -17,9 +17,15 @@ int g_wrong = 0;
 
 // What rank `rank` brings as element i: from -15 to 15.
 float brought(int rank, std::int64_t i) { return static_cast<float>((i * 7 + rank * 11) % 31 - 15); }
-float sum_of(int ranks, std::int64_t i) {
+// So many ranks that are so far apart, `rank` among them.
+std::vector<int> members(int rank, int many, int apart = 1) {
+  std::vector<int> ranks;
+  for (int i = 0; i < many; ++i) ranks.push_back((apart > 1 ? rank % apart : rank / many * many) + i * apart);
+  return ranks;
+}
+float sum_of(const std::vector<int>& ranks, std::int64_t i) {
   float sum = 0;
-  for (int r = 0; r < ranks; ++r) sum += brought(r, i);
+  for (const int r : ranks) sum += brought(r, i);
   return sum;
 }
 
@@ -82,22 +88,24 @@ void run(bool captured, cudaStream_t stream, const std::function<void()>& collec
   REDLINE_CUDA(cudaStreamSynchronize(stream));
 }
 
-void check_all_reduce(Group& g, Card& card, std::int64_t n, bool captured) {
+void check_all_reduce(Group& g, Card& card, std::int64_t n, int apart, bool captured) {
+  const std::vector<int> ranks = members(g.rank(), g.ranks() / apart, apart);
   const auto mine = [&](std::int64_t i) { return brought(g.rank(), i); };
-  const auto sum = [&](std::int64_t i) { return sum_of(g.ranks(), i); };
+  const auto sum = [&](std::int64_t i) { return sum_of(ranks, i); };
   const auto largest = [&](std::int64_t i) {
-    float most = brought(0, i);
-    for (int rank = 1; rank < g.ranks(); ++rank) most = std::max(most, static_cast<float>(brought(rank, i)));
+    float most = brought(ranks[0], i);
+    for (const int rank : ranks) most = std::max(most, static_cast<float>(brought(rank, i)));
     return most;
   };
   const auto singles = card.floats(n, mine), rounded = card.floats(n, mine), most = card.floats(n, mine);
   const auto doubles = card.make<double>(DType::f64, n, mine);
   const auto wire = card.make<std::uint16_t>(DType::bf16, n, [](std::int64_t) { return 0; });
   run(captured, card.stream(), [&] {
-    g.run(AllReduce<Tensor>{singles.tensor, {}}, card.stream());
-    g.run(AllReduce<Tensor>{doubles.tensor, {}}, card.stream());
-    g.run(AllReduce<Tensor>{rounded.tensor, wire.tensor}, card.stream());
-    g.run(AllReduce<Tensor>{most.tensor, {}, true}, card.stream());
+    g.run(AllReduce<Tensor>{singles.tensor, {}, false, apart}, card.stream());
+    g.run(AllReduce<Tensor>{doubles.tensor, {}, false, apart}, card.stream());
+    g.run(AllReduce<Tensor>{rounded.tensor, wire.tensor, false, apart}, card.stream());
+    g.run(AllReduce<Tensor>{most.tensor, {}, true, apart}, card.stream());
+    if (apart > 1) g.run(AllReduce<Tensor>{{}, {}, false, apart}, card.stream());  // of nothing
   });
   card.expect("all_reduce f32", singles, 0, n, sum);
   card.expect("all_reduce f64", doubles, 0, n, sum);
@@ -105,12 +113,14 @@ void check_all_reduce(Group& g, Card& card, std::int64_t n, bool captured) {
   card.expect("all_reduce, the largest", most, 0, n, largest);
 }
 
-void check_shards(Group& g, Card& card, std::int64_t all, std::int64_t begin, std::int64_t n, bool captured) {
-  const Shards shards{all, g.ranks()};
-  const Range part = owned_part(shards, g.rank(), begin, begin + n);
+void check_shards(Group& g, Card& card, std::int64_t all, std::int64_t begin, std::int64_t n, int holders,
+                  bool captured) {
+  const Shards shards{all, holders};
+  const std::vector<int> ranks = members(g.rank(), holders);
+  const Range part = owned_part(shards, g.rank() % holders, begin, begin + n);
   const std::int64_t own = part.elements(), at = part.begin - begin;
   const auto mine = [&](std::int64_t i) { return brought(g.rank(), i); };
-  const auto sum = [&](std::int64_t i) { return sum_of(g.ranks(), i); };
+  const auto sum = [&](std::int64_t i) { return sum_of(ranks, i); };
   for (const bool bf16 : {false, true}) {
     const auto wire = card.make<std::uint16_t>(DType::bf16, bf16 ? n : 0, [](std::int64_t) { return 0; });
     const auto data = card.floats(n, mine);
@@ -163,12 +173,15 @@ int check_all() {
   Card card(cuda);
   const auto group = open_nccl(*device, *control);
   for (const bool captured : {false, true}) {
-    for (const std::int64_t n : {1, 1037, 300'001}) check_all_reduce(*group, card, n, captured);
-    check_shards(*group, card, 300'003, 0, 300'003, captured);
-    check_shards(*group, card, 300'003, 100'001, 100'101, captured);  // borders of shards lie inside
-    check_shards(*group, card, 300'003, 0, 500, captured);            // rank 0's alone
-    for (int among = 1; among <= group->ranks(); ++among)
-      if (group->ranks() % among == 0) check_all_to_all(*group, card, among, 100'003, captured);
+    for (int among = group->ranks(); among >= 1; --among) {
+      if (group->ranks() % among != 0) continue;
+      const int apart = group->ranks() / among;
+      for (const std::int64_t n : {1, 1037, 300'001}) check_all_reduce(*group, card, n, apart, captured);
+      check_shards(*group, card, 300'003, 0, 300'003, among, captured);
+      check_shards(*group, card, 300'003, 100'001, 100'101, among, captured);  // borders of shards lie inside
+      check_shards(*group, card, 300'003, 0, 500, among, captured);            // the first one's alone
+      check_all_to_all(*group, card, among, 100'003, captured);
+    }
   }
   for (const std::string& of_rank : control->all_gather(std::to_string(g_wrong)))
     if (of_rank != "0") g_wrong = 1;
