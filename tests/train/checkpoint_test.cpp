@@ -215,7 +215,10 @@ struct Case {
       const Range part = owned_part(Shards{m.layout.total, ranks}, rank, a.range.begin, a.range.end);
       a.range = {part.begin, part.end};
     }
-    return std::make_unique<Engine>(model, options(*optimizer, moments), std::move(m), device);
+    m.own = Shards{m.layout.total, ranks}.part(rank);
+    model::LoweringOptions o = options(*optimizer, moments);
+    o.sharing = {.rank = rank, .ranks = ranks};
+    return std::make_unique<Engine>(model, o, std::move(m), device);
   }
 };
 
@@ -227,7 +230,7 @@ std::uint8_t byte_of(std::uint64_t tensor, std::int64_t i) {
 
 // Goes over the bytes of a rank's part of the state: visit(byte, what it is in the state that is saved).
 template <class Visit>
-void each_byte(const Engine& engine, const Visit& visit) {
+void each_byte(Engine& engine, const Visit& visit) {
   const optim::StateTable& table = engine.lowered().state;
   const std::vector<Tensor> arrays = engine.state();
   for (const std::string& file : model::state_files(table))
@@ -238,13 +241,13 @@ void each_byte(const Engine& engine, const Visit& visit) {
       for (std::int64_t i = 0; i < t.elements * element; ++i) visit(bytes[i], byte_of(tensor, t.begin * element + i));
     }
 }
-void fill(const Engine& engine) {
+void fill(Engine& engine) {
   each_byte(engine, [](std::uint8_t& byte, std::uint8_t saved) { byte = saved; });
 }
-void forget(const Engine& engine) {
+void forget(Engine& engine) {
   each_byte(engine, [](std::uint8_t& byte, std::uint8_t) { byte = 0; });
 }
-bool has_all(const Engine& engine) {
+bool has_all(Engine& engine) {
   bool all = true;
   each_byte(engine, [&](std::uint8_t& byte, std::uint8_t saved) { all = all && byte == saved; });
   return all;
@@ -261,8 +264,7 @@ std::vector<std::string> save(const Case& c, int ranks, const Path& parent, std:
     const auto read = [&](std::span<const model::StateTensor> tensors, const model::TakeBytes& take) {
       model::read_state(tensors, arrays, device, take);
     };
-    const CheckpointContent content =
-        checkpoint_content(*engine, config_of(c.model), at_step(step), {}, communicator.rank(), ranks);
+    const CheckpointContent content = checkpoint_content(*engine, config_of(c.model), at_step(step));
     write_checkpoint(files, parent, content, read, communicator, open);
   });
 }
