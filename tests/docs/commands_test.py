@@ -57,12 +57,12 @@ def named():
 
 
 def ran(words):
-    """Exit status and both outputs, of a pipe its end's, in a folder of its own."""
+    """Exit status, of a pipe its end's, and what it says: on standard error only where it fails, since a slow machine
+    shows progress there. In a folder of its own."""
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(["bash", "-c", f"redline() {{ \"$REDLINE\" \"$@\"; }}; redline {words}"], text=True,
-                              cwd=folder, env={**os.environ, "REDLINE": PROGRAM}, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, check=False)
-    return done.returncode, done.stdout
+                              cwd=folder, env={**os.environ, "REDLINE": PROGRAM}, capture_output=True, check=False)
+    return done.returncode, done.stdout + (done.stderr if done.returncode else "")
 
 
 def all_ran(commands):
