@@ -16,12 +16,12 @@ TEST(Plan, SplitsTheFlopsOfTheClosedFormForEveryPreset) {
     const config::Config c = config_of(file.name, {});
     const Plan p = make_plan(c, machine_named("h200"));
     const ClosedForm f(c.model);
-    const double t = static_cast<double>(c.train.seq_len);
+    const std::int64_t row = c.train.seq_len;
     EXPECT_NEAR(p.flops.projections / f.projections, 1, 1e-12) << file.name;
     EXPECT_NEAR(p.flops.mlp / f.mlp, 1, 1e-12) << file.name;
     EXPECT_NEAR(p.flops.head / f.head, 1, 1e-12) << file.name;
-    EXPECT_NEAR(p.flops.scores / (f.per_pair * (t + 1) / 2), 1, 1e-12) << file.name;
-    EXPECT_NEAR(p.flops.palm() / (f.projections + f.mlp + f.head + f.per_pair * t), 1, 1e-12) << file.name;
+    EXPECT_NEAR(p.flops.scores / (f.scores(row) / static_cast<double>(row)), 1, 1e-12) << file.name;
+    EXPECT_NEAR(p.flops.palm() / (f.projections + f.mlp + f.head + f.scores_palm(row)), 1, 1e-12) << file.name;
     EXPECT_EQ(p.tokens_per_step, c.train.batch_size * c.train.seq_len * c.train.accumulate);
   }
 }
@@ -35,14 +35,12 @@ TEST(Flops, OfPackedDocumentsAreTheClosedFormForEveryPreset) {
       const model::LoweringOptions options = model::lowering_options(c, device::Kind::cuda);
       const model::LoweredModel lowered = model::lower(c.model, options);
       data::Batch batch(options.batch);
-      double tokens = 0, pairs = 0;
+      const ClosedForm f(c.model);
+      double closed = 0;
       for (const std::int64_t length : {c.train.seq_len / 3, std::int64_t{1}, c.train.seq_len, std::int64_t{17}}) {
         ASSERT_TRUE(batch.append(std::vector<std::int32_t>(static_cast<std::size_t>(length), 1)));
-        for (std::int64_t i = 1; i <= length; ++i) pairs += static_cast<double>(i);  // token i sees i of them
-        tokens += static_cast<double>(length);
+        closed += (f.projections + f.mlp + f.head) * static_cast<double>(length) + f.scores(length);
       }
-      const ClosedForm f(c.model);
-      const double closed = (f.projections + f.mlp + f.head) * tokens + f.per_pair * pairs;
       const double nodes = model::model_flops(lowered, options.batch, static_cast<double>(batch.real_tokens),
                                               [&](std::int64_t window) { return batch.pairs_within(window); });
       EXPECT_NEAR(nodes / closed, 1, 1e-12) << file.name << ", recompute " << recompute;

@@ -58,7 +58,7 @@ TEST_P(ProfileOf, CountsTheFlopsOfTheClosedForm) {
   const config::Config c = tiny(GetParam());
   constexpr std::int64_t kSteps = 2, kWarmup = 1;
   const ClosedForm f(c.model);
-  const double token = f.projections + f.mlp + f.head;
+  const double token = f.projections + f.mlp + f.head, of_pair = f.per_pair * static_cast<double>(c.model.layers);
   data::Batch batch({c.train.batch_size, c.train.seq_len, c.data.max_segments});
   data::Loader loader(data::open_training_corpus(data::corpus_options(c.data)),
                       data::loader_options(c.data, batch.shape, true));
@@ -71,8 +71,8 @@ TEST_P(ProfileOf, CountsTheFlopsOfTheClosedForm) {
     pairs += static_cast<double>(batch.score_pairs) / kSteps;
   }
   const Profile p = profile_of(c, kSteps);
-  EXPECT_NEAR(sum(p.nodes, &TimedWork::flops) / (token * slots + f.per_pair * pairs), 1, 1e-12);
-  EXPECT_NEAR(p.model_flops / (token * real + f.per_pair * pairs), 1, 1e-12);
+  EXPECT_NEAR(sum(p.nodes, &TimedWork::flops) / (token * slots + of_pair * pairs), 1, 1e-12);
+  EXPECT_NEAR(p.model_flops / (token * real + of_pair * pairs), 1, 1e-12);
 }
 
 INSTANTIATE_TEST_SUITE_P(Accumulate, ProfileOf, ::testing::Values(1, 3));
