@@ -335,9 +335,10 @@ class SharedMemory final : public Transport {
   };
   static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "other processes see it");
 
-  [[noreturn]] void refuse(const std::string& path, std::string_view why) const {
-    fail_user("rank {} cannot share memory with rank 0 ({}: {}); ranks of one machine run as one user in one container",
-              rank_, path, why);
+  [[noreturn]] static void refuse(const std::string& path, std::string_view why) {
+    fail_user(
+        "this rank cannot share memory with others ({}: {}); ranks of one machine run as one user in one container",
+        path, why);
   }
   void map(const Descriptor& file) {
     void* const memory = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file.number(), 0);
