@@ -91,11 +91,11 @@ class Solver {
         continue;
       }
       if (least.persistent > room_.device || least.host > room_.host) continue;
-      for (const std::string_view kind : kKinds) add_fewest_layers(fit, on_host, kind);
+      for (const std::string_view kind : kKinds) add_fewest_layers(fit, least, on_host, kind);
       if (!moves()) break;
       config::Placement kept = on_host;
       kept.residuals = true;
-      for (const std::string_view kind : {"rest", "block"}) add_fewest_layers(fit, kept, kind);
+      for (const std::string_view kind : {"rest", "block"}) add_fewest_layers(fit, least, kept, kind);
     }
     return fit;
   }
@@ -153,16 +153,26 @@ class Solver {
     return all;
   }
 
-  // The fewest first layers that have to be computed again so that the rest fits.
-  void add_fewest_layers(Fit& fit, config::Placement placement, std::string_view kind) const {
+  // The fewest first layers that have to be computed again so that the rest fits. Each layer gives back about as much,
+  // so that the line through the bytes of the ends says where to look; every third time it is in the middle.
+  void add_fewest_layers(Fit& fit, const FitWay& none, config::Placement placement, std::string_view kind) const {
     placement.recompute = kind;
     std::int64_t too_few = 0, enough = config_.model.layers - 1;  // the last layer has nothing to gain
     if (enough < 1) return;
     placement.recompute_layers = enough;
-    if (!fits(bytes(placement))) return;
-    while (enough - too_few > 1) {
-      placement.recompute_layers = (too_few + enough) / 2;
-      (fits(bytes(placement)) ? enough : too_few) = placement.recompute_layers;
+    WayBytes least = bytes(placement);
+    if (!fits(least)) return;
+    std::int64_t most = none.device;
+    for (int turn = 1; enough - too_few > 1; ++turn) {
+      const std::int64_t between = enough - too_few, gain = (most - least.device) / between;
+      const std::int64_t by_bytes = gain > 0 ? (most - room_.device + gain - 1) / gain : 0;
+      const std::int64_t further = turn % 3 != 0 && by_bytes > 0 ? by_bytes : between / 2;
+      placement.recompute_layers = std::clamp(too_few + further, too_few + 1, enough - 1);
+      const WayBytes there = bytes(placement);
+      if (fits(there))
+        enough = placement.recompute_layers, least = there;
+      else
+        too_few = placement.recompute_layers, most = there.device;
     }
     placement.recompute_layers = enough;
     add(fit, way(placement));

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <list>
 #include <map>
+#include <mutex>
 
 #include "base/error.h"
 #include "io/json.h"
@@ -38,6 +40,38 @@ double seconds_of(const Sent& sent, const Fabric& fabric, int ranks) {
     return collective_seconds(fabric.every(sent.apart), sent.collective, sent.bytes, ranks / sent.apart);
   return collective_seconds(fabric, sent.collective, sent.bytes, sent.among > 0 ? sent.among : ranks);
 }
+
+// The programs that were lowered last for one rank. They are the same on every card, and whoever plans for many cards,
+// or solves a fit that was solved, asks for the same ones again.
+class LastLowered {
+ public:
+  static LastLowered& all() {
+    static LastLowered last;
+    return last;
+  }
+  std::shared_ptr<const model::LoweredModel> find(const config::Config& config, device::Kind kind) {
+    const std::lock_guard lock(mutex_);
+    const auto found = std::ranges::find_if(last_, [&](const Run& r) { return r.kind == kind && r.config == config; });
+    if (found == last_.end()) return nullptr;
+    last_.splice(last_.begin(), last_, found);
+    return found->lowered;
+  }
+  void add(const config::Config& config, device::Kind kind, std::shared_ptr<const model::LoweredModel> lowered) {
+    const std::lock_guard lock(mutex_);
+    last_.push_front({config, kind, std::move(lowered)});
+    if (last_.size() > kMost) last_.pop_back();
+  }
+
+ private:
+  static constexpr std::size_t kMost = 24;  // some megabytes each
+  struct Run {
+    config::Config config;
+    device::Kind kind;
+    std::shared_ptr<const model::LoweredModel> lowered;
+  };
+  std::mutex mutex_;
+  std::list<Run> last_;
+};
 
 }  // namespace
 
@@ -108,7 +142,11 @@ struct StepWalk::Timed {
 StepWalk::StepWalk(const config::Config& config, const Machine& machine, const Spread& spread, const Filling& filling)
     : spread_(spread) {
   options_ = std::make_unique<model::LoweringOptions>(model::lowering_options(config, machine.kind));
-  const auto lower = [&] { return std::make_unique<model::LoweredModel>(model::lower(config.model, *options_)); };
+  const auto lower = [&] {
+    auto lowered = std::make_shared<model::LoweredModel>(model::lower(config.model, *options_));
+    lowered->set.constants = {};  // nothing runs, and a table of positions may have a hundred megabytes
+    return lowered;
+  };
   if (!spread.alone()) {
     options_->sharing = dist::sharing_of(config.parallel, 0, spread.ranks, spread.mode);
     const model::LargestRanks largest = model::largest_ranks(config.model, *options_);
@@ -118,7 +156,11 @@ StepWalk::StepWalk(const config::Config& config, const Machine& machine, const S
     }
     options_->sharing.rank = largest.by_memory;
   }
-  lowered_ = lower();
+  if (spread.alone()) lowered_ = LastLowered::all().find(config, machine.kind);
+  if (!lowered_) {
+    lowered_ = lower();
+    if (spread.alone()) LastLowered::all().add(config, machine.kind, lowered_);
+  }
   const Documents documents = documents_of(options_->batch.rows, options_->batch.seq_len, filling);
   for (const model::StepProgram& run : model::programs_of_step(*options_, config.train.accumulate)) {
     const program::ProgramSet& set = slowest_ && run.name == model::kUpdate ? slowest_->set : lowered_->set;

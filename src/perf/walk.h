@@ -117,7 +117,7 @@ class StepWalk {
   struct Timed;
   Spread spread_;
   std::unique_ptr<model::LoweringOptions> options_;
-  std::unique_ptr<model::LoweredModel> lowered_, slowest_;  // the latter where it is another rank
+  std::shared_ptr<const model::LoweredModel> lowered_, slowest_;  // the latter where it is another rank
   std::vector<Timed> timed_;
 };
 

@@ -161,6 +161,11 @@ TEST(Fit, AFewLayersAreEnoughForALittle) {
   const Plan plan = make_plan(placed, h200);
   EXPECT_EQ(plan.memory.arena, fit.ways[0].device);
   EXPECT_NEAR(plan.expected.step_seconds, fit.ways[0].seconds, 1e-9);
+  for (const FitWay& way : fit.ways) {  // one less would not fit
+    placed.memory.placement = way.placement;
+    if (--placed.memory.placement.recompute_layers < 1) continue;
+    EXPECT_GT(make_plan(placed, h200).memory.arena, fit.room.device) << in_words(way.placement, config);
+  }
 }
 
 TEST(Fit, LimitsAreOfTheConfiguration) {
