@@ -129,12 +129,8 @@ __device__ Fp8Scale entry(float amax, float target) {
   return s;
 }
 
-// While it runs, the entry's history holds the largest so far and how many blocks are done. Blocks in y have a matrix
-// each.
-template <bool kMany>
-__global__ void __launch_bounds__(kThreads)
-    scale_of(const bf16* x, std::int64_t vectors, Fp8Scale* scale, float target) {
-  if constexpr (kMany) x += blockIdx.y * vectors * 8, scale += blockIdx.y;
+// What a block of the grid has of it; its first thread records that in `amax`.
+__device__ void record_largest(const bf16* x, std::int64_t vectors, float* amax) {
   __shared__ std::uint32_t largest_of_warps[kMaxWarps];
   LargestBits largest;
 #pragma unroll 4
@@ -143,9 +139,18 @@ __global__ void __launch_bounds__(kThreads)
     largest.add(load<8>(x + 8 * i));
   largest.put(largest_of_warps, static_cast<int>(threadIdx.x));
   __syncthreads();
-  if (threadIdx.x != 0) return;
+  if (threadIdx.x == 0) LargestBits::record(largest_of_warps, kThreads / kWarp, amax);
+}
+
+// While it runs, the entry's history holds the largest so far and how many blocks are done. Blocks in y have a matrix
+// each.
+template <bool kMany>
+__global__ void __launch_bounds__(kThreads)
+    scale_of(const bf16* x, std::int64_t vectors, Fp8Scale* scale, float target) {
+  if constexpr (kMany) x += blockIdx.y * vectors * 8, scale += blockIdx.y;
   float* const so_far = scale->history;
-  LargestBits::record(largest_of_warps, kThreads / kWarp, so_far);
+  record_largest(x, vectors, so_far);
+  if (threadIdx.x != 0) return;
   __threadfence();
   unsigned* const done = reinterpret_cast<unsigned*>(scale->history + 1);
   if (atomicAdd(done, 1u) + 1 < gridDim.x) return;
@@ -153,13 +158,17 @@ __global__ void __launch_bounds__(kThreads)
   *scale = entry(__int_as_float(atomicMax(reinterpret_cast<int*>(so_far), 0)), target);
 }
 
-// One block: d is a few thousand.
-__global__ void __launch_bounds__(1024) bound_scale(const bf16* weight, float plus, std::int32_t d, Fp8Scale* scale) {
+// The largest of a norm's weights, in one block: they are a few thousand. |w + 1| is no number of bf16.
+__device__ float largest_plus(const bf16* weight, float plus, std::int32_t n) {
   __shared__ float parts[kMaxWarps];
   float most = 0;
-  for (std::int32_t i = threadIdx.x; i < d; i += blockDim.x)
+  for (std::int32_t i = threadIdx.x; i < n; i += blockDim.x)
     most = fmaxf(most, fabsf(__bfloat162float(weight[i]) + plus));
-  most = row_max(most, parts);
+  return row_max(most, parts);
+}
+
+__global__ void __launch_bounds__(1024) bound_scale(const bf16* weight, float plus, std::int32_t d, Fp8Scale* scale) {
+  const float most = largest_plus(weight, plus, d);
   if (threadIdx.x == 0) *scale = entry(sqrtf(static_cast<float>(d)) * most, kE4m3.largest);
 }
 
@@ -172,26 +181,13 @@ __global__ void __launch_bounds__(256)
   amax[i] = 0;
 }
 
-// A part of weights: like scale_of, without the scale.
+// A part of weights, and of a norm's.
 __global__ void __launch_bounds__(kThreads) largest_of(const bf16* x, std::int64_t vectors, float* amax) {
-  __shared__ std::uint32_t largest_of_warps[kMaxWarps];
-  LargestBits largest;
-#pragma unroll 4
-  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < vectors;
-       i += static_cast<std::int64_t>(gridDim.x) * kThreads)
-    largest.add(load<8>(x + 8 * i));
-  largest.put(largest_of_warps, static_cast<int>(threadIdx.x));
-  __syncthreads();
-  if (threadIdx.x == 0) LargestBits::record(largest_of_warps, kThreads / kWarp, amax);
+  record_largest(x, vectors, amax);
 }
 
-// A part of a norm's weights, in one block as bound_scale has it: |w + 1| is no number of bf16.
 __global__ void __launch_bounds__(1024) largest_plus_one(const bf16* weight, std::int32_t n, float* amax) {
-  __shared__ float parts[kMaxWarps];
-  float most = 0;
-  for (std::int32_t i = threadIdx.x; i < n; i += blockDim.x)
-    most = fmaxf(most, fabsf(__bfloat162float(weight[i]) + 1.0f));
-  most = row_max(most, parts);
+  const float most = largest_plus(weight, 1.0f, n);
   if (threadIdx.x == 0) *amax = fmaxf(*amax, most);
 }
 
