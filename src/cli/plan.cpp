@@ -172,9 +172,6 @@ void print_memory(const Planned& p) {
       line(kind, m.*bytes, about.contains(kind) ? about.at(kind) : "");
   const std::int64_t most = p.machine.memory;
   std::string fits = fmt::format("of {}: it fits", size(most));
-  if (!p.plan.fits && m.total() <= most)
-    fits = fmt::format("of {}: it fits, but not beside the {} that tuning takes for a moment", size(most),
-                       size(p.plan.tuning));
   if (m.total() > most) fits = fmt::format("of {}: it does not fit", size(most));
   if (const std::int64_t limit = config::bytes_of_amount(p.config.memory.limit); m.arena > limit)
     fits = fmt::format("{} of it values, and memory.limit is {}: it does not fit", size(m.arena), size(limit));
@@ -272,7 +269,7 @@ void print_choice(const Planned& p) {
 void print_growth(const Planned& p) {
   if (!p.growth) return;
   const auto share = [&](const perf::Plan& plan) {
-    return static_cast<double>(plan.needs()) / static_cast<double>(p.machine.memory);
+    return static_cast<double>(plan.memory.total()) / static_cast<double>(p.machine.memory);
   };
   const auto own = static_cast<double>(p.plan.setting.batch_size);
   print(fmt::format("\n{:<24} {:>9} {:>13} {:>7} {:>10} {:>10} {:>9}\n", "grow: rows", "step", "tokens/s", "mfu",
@@ -357,7 +354,7 @@ io::Json growth_json(const Planned& p) {
   const auto row = [&](const perf::Plan& plan) {
     io::Json json = setting_json(plan);
     json["fits"] = plan.fits;
-    json["of_memory"] = static_cast<double>(plan.needs()) / static_cast<double>(p.machine.memory);
+    json["of_memory"] = static_cast<double>(plan.memory.total()) / static_cast<double>(p.machine.memory);
     json["lr"] = perf::with_setting(p.config, plan.setting).optim.lr;
     return json;
   };
@@ -416,7 +413,6 @@ io::Json to_json(const Planned& p) {
           {"checkpoints_kept", p.checkpoints_kept()},
           {"snapshot_bytes", plan.snapshot},
           {"snapshot_on_device", plan.snapshot_on_device},
-          {"tuning_bytes", plan.tuning},
           {"fits", plan.fits && !p.fit},  // as asked
           {"fit", p.fit ? fit_json(p) : io::Json(nullptr)},
           {"moved_cut",
@@ -555,7 +551,7 @@ int run_plan(const Words& words) {
   config::Config placed = p.config;
   p.plan = perf::make_plan(p.config, p.machine, {}, options.filling);
   if (!p.plan.fits && perf::chooses(p.config)) {
-    p.fit = perf::find_fit(p.config, p.machine, p.plan.tuning);
+    p.fit = perf::find_fit(p.config, p.machine);
     p.gains = perf::gains_of_types(*p.fit, p.config, p.machine);
     if (!p.fit->ways.empty()) placed.memory.placement = p.fit->ways[0].placement;
     p.plan = perf::make_plan(placed, p.machine, {}, options.filling);
@@ -563,9 +559,7 @@ int run_plan(const Words& words) {
   if (pads) p.packed = perf::make_plan(placed, p.machine, {}, p.filled->packed);
   p.choice = perf::choose_or_relax(p.config, p.machine, options);
   if (p.fit && p.fit->ways.empty() && (p.choice.best.empty() || p.choice.asked_for)) {
-    perf::Room room = perf::room_on(p.config, p.machine);
-    room.device = std::min(room.device, p.machine.memory - perf::fixed_bytes(p.machine) - p.plan.tuning);
-    p.moved = perf::cut_that_moves(p.config, p.machine, room);
+    p.moved = perf::cut_that_moves(p.config, p.machine, p.fit->room);
   }
   if (grow) p.growth = perf::grow(p.config, p.machine, options);
   stopping.hold();

@@ -25,7 +25,7 @@ CardPlan plan_on(const perf::Card& card, const config::Config& config) {
   const perf::Machine machine = perf::machine_of(card);
   CardPlan p{&card, perf::make_plan(config, machine), config};
   if (p.plan.fits || !perf::chooses(config)) return p;
-  const perf::Fit fit = perf::find_fit(config, machine, p.plan.tuning);
+  const perf::Fit fit = perf::find_fit(config, machine);
   if (!fit.ways.empty()) {
     p.config.memory.placement = fit.ways[0].placement;
   } else if (const auto cut = perf::cut_that_moves(config, machine, fit.room)) {

@@ -95,7 +95,6 @@ void print_memory(const GpusPlan& p) {
     if (std::ranges::any_of(p.scale.modes, [&](const perf::RankPlan& m) { return m.memory.*kind.bytes > 0; }))
       print_row(p, kind.name, [&](const perf::RankPlan& m) { return size(m.memory.*kind.bytes); });
   print_row(p, "total", [](const perf::RankPlan& m) { return size(m.memory.total()); });
-  print_row(p, "tuning, at first", [](const perf::RankPlan& m) { return size(m.tuning); });
   print_row(p, "", [](const perf::RankPlan& m) { return m.fits ? "fits" : "does not fit"; });
   if (std::ranges::any_of(p.scale.modes, [](const perf::RankPlan& m) { return m.memory.host_arena > 0; }))
     print_row(p, "host's memory", [](const perf::RankPlan& m) { return size(m.memory.host_arena); });
@@ -127,7 +126,8 @@ void print_step(const GpusPlan& p) {
 void print_choice(const GpusPlan& p) {
   const perf::RankPlan& c = p.scale.choice();
   if (!c.fits) return print(fmt::format("\nchoice    none: {}\n", perf::why(p.scale)));
-  print(fmt::format("\nchoice    {}\n          {}\n", fmt::join(keys_to_set(p), " "), perf::why(p.scale)));
+  print(fmt::format("\nchoice    {}\n", fmt::join(keys_to_set(p), " ")));
+  print(report::paragraph("          ", perf::why(p.scale)));
   if (c.times.collectives.empty()) return;
   print(fmt::format("\n{:<40} {:>6} {:>10} {:>9} {:>11}\n", fmt::format("collectives of a step, {}", c.name()), "times",
                     "bytes", "time", "not hidden"));
@@ -173,7 +173,6 @@ io::Json plan_json(const GpusPlan& p, const perf::RankPlan& r) {
           {"host_arena_bytes", r.memory.host_arena},
           {"snapshot_bytes", r.snapshot},
           {"snapshot_on_device", r.snapshot_on_device},
-          {"tuning_bytes", r.tuning},
           {"fits", r.fits},
           {"step_ms", 1e3 * r.times.total()},
           {"compute_ms", 1e3 * r.times.compute},
@@ -210,6 +209,7 @@ io::Json to_json(const GpusPlan& p) {
           {"modes", std::move(modes)},
           {"choice", s.choice().fits ? io::Json(name_of(s.choice().mode)) : io::Json(nullptr)},
           {"set", keys_to_set(p)},
+          {"moved", s.moved.empty() ? io::Json(nullptr) : io::Json(s.moved)},
           {"why", perf::why(s)},
           {"scaling", std::move(scaling)}};
 }

@@ -771,12 +771,6 @@ std::vector<StepProgram> programs_of_step(const LoweringOptions& options, std::i
   return programs;
 }
 
-std::int64_t tuning_bytes(const LoweredModel& lowered, const config::Config& config, device::Kind kind) {
-  constexpr std::string_view kTuned[] = {kFirst, kUpdate};
-  const bool tunes = kind == device::Kind::cuda && config.kernels.tuning != "off" && !config.kernels.deterministic;
-  return tunes ? program::tuning_bytes(lowered.set, kTuned) : 0;
-}
-
 double model_flops(const LoweredModel& lowered, const data::BatchShape& shape, double real_tokens,
                    const program::PairsWithin& pairs) {
   return program::model_flops(lowered.set.find(kFirst))(real_tokens / static_cast<double>(shape.tokens()), pairs);

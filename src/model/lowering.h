@@ -188,9 +188,6 @@ struct StepProgram {
 };
 std::vector<StepProgram> programs_of_step(const LoweringOptions& options, std::int64_t micro_batches);
 
-// Bytes that products need beside the arena while a run's first step times them.
-std::int64_t tuning_bytes(const LoweredModel& lowered, const config::Config& config, device::Kind kind);
-
 // FLOPs of a micro-step on a batch with that many real tokens and those pairs, as MFU counts them.
 double model_flops(const LoweredModel& lowered, const data::BatchShape& shape, double real_tokens,
                    const program::PairsWithin& pairs);

@@ -246,9 +246,8 @@ std::vector<program::Memory> snapshot_memories(const LoweredModel& m, const Snap
   return memories;
 }
 
-SnapshotBytes room_for_snapshot(const LoweredModel& m, std::int64_t tuning, const device::Device& device,
-                                const SnapshotBytes& allowed) {
-  const std::int64_t left = device.available_bytes() - m.set.memory.device.total - tuning;
+SnapshotBytes room_for_snapshot(const LoweredModel& m, const device::Device& device, const SnapshotBytes& allowed) {
+  const std::int64_t left = device.available_bytes() - m.set.memory.device.total;
   const std::int64_t on_host = allowed.host - m.set.memory.host.total;
   if (device.shares_host_memory())  // the device's memory is the host's
     return {0, std::min(on_host, left - m.set.memory.host.total)};

@@ -186,7 +186,7 @@ std::int64_t most_rows_within(double share, const config::Config& config, const 
   const Setting own = setting_of(config);
   const auto within = [&](std::int64_t rows) {
     const Plan p = make_plan(with_setting(config, {rows, own.accumulate, own.recompute}), machine);
-    return p.fits && static_cast<double>(p.needs()) <= share * static_cast<double>(machine.memory);
+    return p.fits && static_cast<double>(p.memory.total()) <= share * static_cast<double>(machine.memory);
   };
   const std::int64_t most = model::most_rows(config);
   std::int64_t beyond = low;
@@ -213,7 +213,8 @@ Growth grow(const config::Config& config, const Machine& machine, const SearchOp
     if (g.rows.empty() || rows > g.rows.back().setting.batch_size) g.rows.push_back(plan(rows));
   }
   const Plan one = plan(1);
-  if (!one.fits || static_cast<double>(one.needs()) > kMostFilled * static_cast<double>(machine.memory)) return g;
+  if (!one.fits || static_cast<double>(one.memory.total()) > kMostFilled * static_cast<double>(machine.memory))
+    return g;
   g.filling = plan(most_rows_within(kMostFilled, config, machine, 1));
   return g;
 }
@@ -246,21 +247,11 @@ int fewest_ranks(const config::Config& asked, const Machine& machine) {
   return 1 << high;
 }
 
-std::vector<config::Config> relaxed_ways(const config::Config& config, const Machine& machine) {
+std::vector<config::Config> relaxed_ways(const config::Config& config) {
   std::vector<config::Config> ways;
   if (is_recompute_set(config)) ways.push_back(config);
-  if (machine.kind == device::Kind::cuda && config.kernels.tuning != "off") {
-    ways.push_back(config);
-    ways.back().kernels.tuning = "off";
-  }
   for (config::Config& way : train::relaxations(config)) ways.push_back(std::move(way));
   return ways;
-}
-
-config::Config most_relaxed(const std::vector<config::Config>& ways) {
-  config::Config most = ways.back();
-  most.kernels.tuning = "off";
-  return most;
 }
 
 Choice choose_or_relax(const config::Config& config, const Machine& machine, const SearchOptions& options) {
@@ -269,8 +260,8 @@ Choice choose_or_relax(const config::Config& config, const Machine& machine, con
   asked.asked_for = asked.smallest;
   SearchOptions open = options;
   open.any_recompute = true;
-  std::vector<config::Config> ways = relaxed_ways(config, machine);
-  if (!ways.empty() && !least_plan(most_relaxed(ways), machine).fits) ways.erase(ways.begin(), ways.end() - 1);
+  std::vector<config::Config> ways = relaxed_ways(config);
+  if (!ways.empty() && !least_plan(ways.back(), machine).fits) ways.erase(ways.begin(), ways.end() - 1);
   for (const config::Config& way : ways) {
     // One plan tells whether there is anything to be found.
     Plan least = least_plan(way, machine);
@@ -292,6 +283,12 @@ Choice choose_or_relax(const config::Config& config, const Machine& machine, con
   return asked;
 }
 
+std::string room_in_words(const config::Config& config, const Machine& machine) {
+  if (config::bytes_of_amount(config.memory.limit) < machine.memory)
+    return fmt::format("memory.limit = {}", config.memory.limit);
+  return fmt::format("{:.1f} GiB", gib(machine.memory));
+}
+
 std::vector<std::string> keys_to_set(const Choice& choice, const Setting& setting) {
   std::vector<std::string> keys = over(choice.relaxed, keys_of(setting));
   keys.push_back(fmt::format("train.recompute={}", setting.recompute));
@@ -308,20 +305,7 @@ std::vector<std::string> keys_to_set(const Choice& choice, const Setting& settin
 
 namespace {
 
-// The memory that a run may take: the machine's, or less where the user says so.
-std::string room_in_words(const config::Config& config, const Machine& machine) {
-  if (config::bytes_of_amount(config.memory.limit) < machine.memory)
-    return fmt::format("memory.limit = {}", config.memory.limit);
-  return fmt::format("{:.1f} GiB", gib(machine.memory));
-}
-
-// "23.1 GiB, 1.2 of them for a moment at the start, to tune products".
-std::string needs_in_words(const Plan& p) {
-  std::string text = fmt::format("{:.1f} GiB", gib(p.needs()));
-  if (gib(p.tuning) >= 0.05)
-    text += fmt::format(", {:.1f} of them for a moment at the start, to tune products", gib(p.tuning));
-  return text;
-}
+std::string needs_in_words(const Plan& p) { return fmt::format("{:.1f} GiB", gib(p.memory.total())); }
 
 std::string why_nothing_fits(const Choice& choice, const Machine& machine) {
   const Plan& least = choice.smallest.value();
@@ -437,7 +421,7 @@ void measure_all(std::vector<Trial>& rows, const config::Config& asked, device::
 Machine machine_now(device::Device& device) {
   Machine m = machine_of(device);
   m.memory = device.available_bytes();
-  if (m.kind == device::Kind::cuda) m.memory += m.in_context + device::kUploadSegments * device::kUploadSegmentBytes;
+  if (m.kind == device::Kind::cuda) m.memory += m.in_context;
   return m;
 }
 

@@ -36,8 +36,8 @@ struct Choice {
 };
 Choice choose(const config::Config& config, const Machine& machine, const SearchOptions& options = {},
               const Spread& spread = {});
-// The same, and where nothing fits, with the mildest change that lets something fit: a recompute that was not set, no
-// tuning of products, then those of train/memory_advice.h.
+// The same, and where nothing fits, with the mildest change that lets something fit: a recompute that was not set, then
+// those of train/memory_advice.h.
 Choice choose_or_relax(const config::Config& config, const Machine& machine, const SearchOptions& options = {});
 
 // A larger step, instead of the same one cut otherwise: more rows of a micro-batch, with recompute and micro-batches as
@@ -49,10 +49,9 @@ struct Growth {
 };
 Growth grow(const config::Config& config, const Machine& machine, const SearchOptions& options = {});
 
-// The configurations between which choose_or_relax() goes, the mildest change first. Recompute is open.
-std::vector<config::Config> relaxed_ways(const config::Config& config, const Machine& machine);
-// The last of them with all that the others leave out: where that does not fit, none of them does.
-config::Config most_relaxed(const std::vector<config::Config>& ways);
+// The configurations between which choose_or_relax() goes, the mildest change first. Recompute is open. Where the last
+// does not fit, none of them does.
+std::vector<config::Config> relaxed_ways(const config::Config& config);
 // The plan of the setting that keeps least.
 Plan least_plan(const config::Config& config, const Machine& machine, const Spread& spread = {});
 // The fewest ranks, a power of two, that hold the configuration with that setting, in the mode that shares most; 0: not
@@ -61,6 +60,9 @@ int fewest_ranks(const config::Config& config, const Machine& machine);
 
 // The keys of a setting of the choice, as `redline train` takes them: those that let it fit, then its own.
 std::vector<std::string> keys_to_set(const Choice& choice, const Setting& setting);
+
+// The memory that a run may take: the machine's, or less where the user says so.
+std::string room_in_words(const config::Config& config, const Machine& machine);
 
 // One or two sentences: why the first of `best` is the choice, or why nothing fits and what would.
 std::string why(const Choice& choice, const Machine& machine);

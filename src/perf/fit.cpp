@@ -198,7 +198,7 @@ Room room_on(const config::Config& config, const device::Device& device, int ran
 
 Room room_on(const config::Config& config, const Machine& machine) {
   const config::Memory& m = config.memory;
-  Room room{.device = std::min(machine.memory - fixed_bytes(machine), config::bytes_of_amount(m.limit)),
+  Room room{.device = std::min(machine.memory - machine.in_context, config::bytes_of_amount(m.limit)),
             .host = config::bytes_of_amount(m.host_limit)};
   if (machine.kind == device::Kind::cpu) room.together = machine.memory;
   return room;
@@ -210,10 +210,8 @@ Fit find_fit(const config::Config& config, const Machine& machine, const Room& r
   return Solver(config, machine, room, sharing).solve();
 }
 
-Fit find_fit(const config::Config& config, const Machine& machine, std::int64_t tuning) {
-  Room room = room_on(config, machine);
-  room.device = std::min(room.device, machine.memory - fixed_bytes(machine) - tuning);
-  return find_fit(config, machine, room);
+Fit find_fit(const config::Config& config, const Machine& machine) {
+  return find_fit(config, machine, room_on(config, machine));
 }
 
 std::optional<MovedCut> cut_that_moves(const config::Config& config, const Machine& machine, const Room& room) {
@@ -292,12 +290,7 @@ std::string place_to_fit(config::Config& config, device::Device& device, const d
   options.sharing = sharing;
   const model::LoweredModel asked = model::lower(config.model, options);
   if (room.holds(asked.set.memory.device.total, 0)) return "";
-  // What moves leaves room to tune products, as a plan does; without one, the fastest way does without it, too.
-  const Machine machine = machine_of(device);
-  Room beside = room;
-  beside.device = std::min(room.device, device.available_bytes() - model::tuning_bytes(asked, config, device.kind()));
-  Fit fit = find_fit(config, machine, beside, sharing);
-  if (!fit.found() && beside.device < room.device) fit = find_fit(config, machine, room, sharing);
+  const Fit fit = find_fit(config, machine_of(device), room, sharing);
   if (fit.fits || fit.ways.empty()) return "";
   config.memory.placement = fit.ways[0].placement;
   return fmt::format("{}: {}", config.memory.fit == "auto" ? "memory.fit = auto" : "train.recompute = auto",

@@ -48,8 +48,7 @@ struct Fit {
 bool chooses(const config::Config& config);
 // Where the run fits as it was asked for, no other way is looked at.
 Fit find_fit(const config::Config& config, const Machine& machine, const Room& room, const dist::Sharing& sharing = {});
-// On a machine that is planned for, beside what tuning takes at the start of a run.
-Fit find_fit(const config::Config& config, const Machine& machine, std::int64_t tuning);
+Fit find_fit(const config::Config& config, const Machine& machine);  // on one that is planned for
 
 // The fastest of a few other cuts of the step into micro-batches that fit, with bytes elsewhere: for a step that fits
 // in no other way. Nothing is measured.

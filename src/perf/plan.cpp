@@ -81,7 +81,6 @@ MemoryKinds memory_of(const program::ProgramSet& set, const Machine& machine, in
   }
   m.workspace = role(Role::scratch) - m.communication;
   m.activations = plan.total - plan.persistent - role(Role::scratch) - m.gathered;
-  if (machine.kind == device::Kind::cuda) m.workspace += device::kUploadSegments * device::kUploadSegmentBytes;
   if (machine.kind == device::Kind::cuda && ranks > 1) m.communication += kLibraryBytes;
   m.context = machine.in_context;
   return m;
@@ -105,11 +104,6 @@ std::vector<NamedBytes> largest_of(const program::ProgramSet& set) {
 }
 
 }  // namespace
-
-std::int64_t fixed_bytes(const Machine& machine) {
-  const bool card = machine.kind == device::Kind::cuda;
-  return machine.in_context + (card ? device::kUploadSegments * device::kUploadSegmentBytes : 0);
-}
 
 Setting setting_of(const config::Config& c) { return {c.train.batch_size, c.train.accumulate, c.train.recompute}; }
 
@@ -165,14 +159,13 @@ Plan make_plan(const config::Config& asked, const Machine& machine, const Spread
   p.flops = flops_of(lowered.set, step.options(), {});
   p.memory = memory_of(lowered.set, machine, spread.ranks);
   p.checkpoint = model::state_bytes(lowered.state);
-  p.tuning = model::tuning_bytes(lowered, config, machine.kind);
   p.snapshot = model::snapshot_bytes(lowered, program::Memory::host).all();
-  const std::int64_t left = std::min(machine.memory - p.needs() - model::kSpareForSnapshot,
+  const std::int64_t left = std::min(machine.memory - p.memory.total() - model::kSpareForSnapshot,
                                      config::bytes_of_amount(config.memory.limit) - p.memory.arena);
   const model::SnapshotBytes room{machine.kind == device::Kind::cuda ? left : 0, p.snapshot};
   p.snapshot_on_device = model::snapshot_memories(lowered, room).front() == program::Memory::device;
   p.snapshot_on_host = p.snapshot_on_device ? model::snapshot_bytes(lowered, program::Memory::device).host : p.snapshot;
-  p.fits = p.needs() <= machine.memory && p.memory.arena <= config::bytes_of_amount(config.memory.limit);
+  p.fits = p.memory.total() <= machine.memory && p.memory.arena <= config::bytes_of_amount(config.memory.limit);
   p.largest = largest_of(lowered.set);
   if (const auto& peak = lowered.set.memory.device.peak) p.peak_node = lowered.set.node(*peak).full_name();
   p.times = step.times();

@@ -32,7 +32,7 @@ struct MemoryKinds {
   std::int64_t masters = 0, working_copies = 0, gradients = 0, moments = 0, averages = 0;
   std::int64_t gathered = 0;       // fsdp: weights and gradients of units that are there for a while
   std::int64_t activations = 0;    // with the gaps that the planner could not fill
-  std::int64_t workspace = 0;      // scratch of nodes, the kernels' and the uploads'
+  std::int64_t workspace = 0;      // scratch of nodes, and the kernels'
   std::int64_t communication = 0;  // ranks: gradients in the type in which they travel, the library's buffers
   std::int64_t inputs = 0;         // batch, results, tables, the caches of samples, scales of eight bits
   std::int64_t context = 0;        // the driver's, and the libraries' kernels
@@ -85,16 +85,12 @@ struct Plan {
   std::int64_t snapshot = 0;          // bytes of the copy of the state that a checkpoint is written from
   std::int64_t snapshot_on_host = 0;  // of them in the host's memory, not counted here: all, or of what lies there
   bool snapshot_on_device = false;    // the rest is on the device
-  std::int64_t tuning = 0;            // bytes needed briefly at the start, to time products
-  bool fits = false;                  // with them
-  std::vector<NamedBytes> largest;    // activations, at the moment when most are alive
+  bool fits = false;
+  std::vector<NamedBytes> largest;  // activations, at the moment when most are alive
   std::string peak_node;
-  Expected expected;                                              // tokens of all ranks
-  RankStep times;                                                 // of which its step is made
-  std::int64_t needs() const { return memory.total() + tuning; }  // that a machine must have for it to fit
+  Expected expected;  // tokens of all ranks
+  RankStep times;     // of which its step is made
 };
-// Bytes that a process takes beside the arena: the context's, and the uploads'.
-std::int64_t fixed_bytes(const Machine& machine);
 // `filling`: what the rows hold, of which `expected` and `times` alone depend.
 Plan make_plan(const config::Config& config, const Machine& machine, const Spread& spread = {},
                const Filling& filling = {});

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/words.h"
 #include "config/load.h"
+#include "perf/fit.h"
 #include "train/memory_advice.h"
 #include "train/on_ranks.h"
 
@@ -39,7 +40,27 @@ class Ranked {
 // "1 row with train.recompute = "block" needs 12.3 GiB a rank".
 std::string rank_needs(const Plan& p) {
   return fmt::format("{} with train.recompute = \"{}\" needs {:.1f} GiB a rank", counted(p.setting.batch_size, "row"),
-                     p.setting.recompute, gib(p.needs()));
+                     p.setting.recompute, gib(p.memory.total()));
+}
+
+// The run as it was asked for with bytes moved, as it would move them itself, in the mode that was chosen.
+bool move_bytes(ScalePlan& s) {
+  const RankPlan& least = s.choice();
+  if (!chooses(s.config)) return false;
+  Room room = room_on(s.config, s.machine);
+  room.device = std::min(room.device, s.machine.memory - (least.memory.total() - least.memory.arena));
+  const dist::Sharing sharing = dist::sharing_of(s.config.parallel, 0, least.ranks, least.mode);
+  const Fit fit = find_fit(s.config, s.machine, room, sharing);
+  if (fit.ways.empty()) return false;
+  config::Config placed = s.config;
+  placed.memory.placement = fit.ways[0].placement;
+  Plan plan = make_plan(placed, s.machine, {.mode = least.mode, .ranks = least.ranks, .fabric = s.fabric});
+  if (!plan.fits) return false;
+  s.modes[s.chosen] = Ranked(s.config, s.machine)(std::move(plan));
+  for (RankPlan& r : s.scaling)
+    if (r.ranks == s.choice().ranks) r = s.choice();
+  s.moved = in_words(fit, placed);
+  return true;
 }
 
 }  // namespace
@@ -115,23 +136,29 @@ ScalePlan plan_ranks_or_relax(const config::Config& config, const Machine& machi
   config::Config open = config;
   open.parallel.mode = "auto";
   open.parallel.shards = 0;
-  std::vector<config::Config> ways = relaxed_ways(open, machine);
+  std::vector<config::Config> ways = relaxed_ways(open), coarser = train::relaxations(open);
+  ways.resize(ways.size() - coarser.size());  // those that change no bit of a run
   ways.insert(ways.begin(), open);
   SearchOptions any = options;
   any.any_recompute = true;
   const auto may_fit = [&](const config::Config& way) {  // one plan tells whether there is anything to be found
     return least_plan(way, machine, {.mode = train::modes_for(way, ranks).back(), .ranks = ranks}).fits;
   };
-  if (!may_fit(most_relaxed(ways))) ways.erase(ways.begin(), ways.end() - 1);
-  for (const config::Config& way : ways) {
-    if (!may_fit(way)) continue;
+  const auto fits_with = [&](const config::Config& way) {
+    if (!may_fit(way)) return false;
     ScalePlan found = plan_ranks(way, machine, fabric, ranks, any);
-    if (!found.choice().fits) continue;
+    if (!found.choice().fits) return false;
     found.asked_for = std::move(asked.asked_for);
     found.relaxed = train::changed_keys(open, way);
     std::erase_if(found.relaxed, [](const std::string& key) { return key.starts_with("train.accumulate"); });
-    return found;
-  }
+    asked = std::move(found);
+    return true;
+  };
+  const bool hopeless = !may_fit(coarser.empty() ? ways.back() : coarser.back());
+  if (!hopeless && std::ranges::any_of(ways, fits_with)) return asked;
+  if (move_bytes(asked)) return asked;
+  if (!hopeless && std::ranges::any_of(coarser, fits_with)) return asked;
+  if (!coarser.empty()) ways.push_back(coarser.back());
   asked.enough_gpus = fewest_ranks(open, machine);
   if (asked.enough_gpus > 0) return asked;
   asked.enough_gpus = fewest_ranks(ways.back(), machine);
@@ -141,11 +168,11 @@ ScalePlan plan_ranks_or_relax(const config::Config& config, const Machine& machi
 
 std::string why(const ScalePlan& s) {
   const RankPlan& c = s.choice();
-  const double room = gib(s.machine.memory);
+  const std::string room = room_in_words(s.config, s.machine);
   if (!c.fits) {
     std::string text =
-        fmt::format("{} into {:.1f} GiB: even {}; ",
-                    s.asked ? fmt::format("{} does not fit", c.name()) : "no mode fits", room, rank_needs(c));
+        fmt::format("{} into {}: even {}; ", s.asked ? fmt::format("{} does not fit", c.name()) : "no mode fits", room,
+                    rank_needs(c));
     if (!s.asked_for) return text + "`redline plan --gpus` looks for what would";
     if (s.enough_gpus > 0)
       return text + fmt::format(
@@ -166,6 +193,7 @@ std::string why(const ScalePlan& s) {
         fmt::format("as it was asked for nothing fits: {}, even {}; ", s.asked_for->name(), rank_needs(*s.asked_for));
     if (!s.relaxed.empty()) before += fmt::format("with {} ", fmt::join(s.relaxed, " "));
   }
+  if (!s.moved.empty()) return before + s.moved;
   if (s.asked) return fmt::format("parallel.mode = \"{}\" asks for it", name_of(c.mode));
   std::vector<std::string> others;
   for (const RankPlan& p : s.modes) {
@@ -173,7 +201,7 @@ std::string why(const ScalePlan& s) {
     const double slower = 100 * (1 - p.expected.tokens_per_s / c.expected.tokens_per_s);
     const double more = p.times.bytes_sent() / std::max(c.times.bytes_sent(), 1.0);
     if (!p.fits)
-      others.push_back(fmt::format("{} needs {:.1f} GiB a rank", p.name(), gib(p.needs())));
+      others.push_back(fmt::format("{} needs {:.1f} GiB a rank", p.name(), gib(p.memory.total())));
     else if (slower < 100 * (1 - kAsFast))
       others.push_back(fmt::format("{} is as fast but sends {:.2f} times the bytes", p.name(), more));
     else
@@ -183,7 +211,7 @@ std::string why(const ScalePlan& s) {
     if (std::ranges::find(s.modes, mode, &RankPlan::mode) == s.modes.end())
       others.push_back(
           fmt::format("{} does not go with {}", name_of(mode), train::refused_by(s.config, mode)->setting));
-  return before + fmt::format("it is the fastest that fits into {:.1f} GiB; {}", room, fmt::join(others, ", "));
+  return before + fmt::format("it is the fastest that fits into {}; {}", room, fmt::join(others, ", "));
 }
 
 RankMachine rank_machine(device::Device& device, int ranks, int ranks_per_node) {
@@ -243,7 +271,7 @@ AutoBatch find_batch_size_on_ranks(const config::Config& config, device::Device&
   std::optional<Plan> best, least;
   for (const Mode mode : modes) {
     const Choice choice = choose(config, machine, {.runners_up = 0}, {.mode = mode, .ranks = ranks, .fabric = fabric});
-    if (!least || choice.smallest->needs() < least->needs()) least = choice.smallest;
+    if (!least || choice.smallest->memory.total() < least->memory.total()) least = choice.smallest;
     if (choice.best.empty()) continue;
     const Plan& p = choice.best[0];
     // As choose_mode() has it: zero1 where it is as fast.

@@ -33,14 +33,15 @@ struct ScalePlan {
   // Of plan_ranks_or_relax(), where nothing fits as it was asked for:
   std::optional<RankPlan> asked_for = {};     // the least memory that it needs so
   std::vector<std::string> relaxed = {};      // the keys that let something fit, "optim.moments=8bit"
+  std::string moved = {};                     // what lies elsewhere or is computed again, as memory.fit has it
   int enough_gpus = 0;                        // where nothing at all fits: so many hold it; 0: not even 1024
   std::vector<std::string> enough_with = {};  // with these keys; none: as it was asked for
 };
 // Rows of a step on a rank are kept; micro-batches and recompute (unless it is set) are chosen for each mode.
 ScalePlan plan_ranks(const config::Config& config, const Machine& machine, const Fabric& fabric, int ranks,
                      const SearchOptions& options = {});
-// The same, and where nothing fits, with the mildest change that lets something fit: another parallel.mode, then those
-// of choose_or_relax().
+// The same, and where nothing fits, with the mildest change that lets something fit: another mode or recompute, bytes
+// moved as a run would move them, then those of choose_or_relax().
 ScalePlan plan_ranks_or_relax(const config::Config& config, const Machine& machine, const Fabric& fabric, int ranks,
                               const SearchOptions& options = {});
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "program/executor.h"
@@ -12,7 +13,7 @@ namespace redline::program {
 
 class ArenaExecutor : public Executor {
  public:
-  ArenaExecutor(const ProgramSet& set, device::Device& device);
+  ArenaExecutor(const ProgramSet& set, device::Device& device);  // begin() is still to be called
 
   void run_watched(std::string_view program, const NodeWatch& written, const StopFlag* stop) final;
   void count(ValueId copy, ValueId counts, std::int64_t index) final;
@@ -27,6 +28,10 @@ class ArenaExecutor : public Executor {
   std::int64_t arena_bytes() const final { return arena_->bytes() - set_.memory.device.snapshot; }
 
  protected:
+  // Gives persistent values their first contents: zeros and constants. A backend's constructor calls it at its end, and
+  // may use the whole arena for anything before.
+  void begin();
+  std::span<std::byte> arena() const { return {arena_->data(), static_cast<std::size_t>(arena_->bytes())}; }
   const ProgramSet& set() const { return set_; }
   std::size_t index_of(std::string_view program) const;  // in set().programs, of the variant for the batch
   const std::vector<BoundOp>& ops(std::size_t program) const { return bound_[program]; }

@@ -103,7 +103,9 @@ void SideThread::run() {
 class CpuExecutor final : public ArenaExecutor {
  public:
   CpuExecutor(const ProgramSet& set, device::CpuDevice& device, const ExecutorOptions& options)
-      : ArenaExecutor(set, device), device_(device), group_(options.group), under_way_(pairs()) {}
+      : ArenaExecutor(set, device), device_(device), group_(options.group), under_way_(pairs()) {
+    begin();
+  }
 
   void run(std::string_view name, NodeTimer* timer, const StopFlag* stop) override {
     const std::size_t program = index_of(name);

@@ -13,8 +13,6 @@ namespace redline::program {
 
 ArenaExecutor::ArenaExecutor(const ProgramSet& set, device::Device& device)
     : set_(set), device_(device), arena_(device.allocate(set.memory.device.allocated())) {
-  // Persistent memory starts at zero: moments do, and the gaps between parameters must stay there.
-  if (!arena_->is_zero()) device_.fill(arena_->data(), 0, set_.memory.device.persistent);
   if (const std::int64_t bytes = set_.memory.host.allocated(); bytes > 0) {
     const double begin = steady_seconds();
     host_arena_ = device.try_allocate_host(bytes);
@@ -30,11 +28,16 @@ ArenaExecutor::ArenaExecutor(const ProgramSet& set, device::Device& device)
     if (const double took = steady_seconds() - begin; took >= kWorthTelling)
       log::note("made {:.1f} GiB of the host's memory ready for copies in {:.1f} s", std::ldexp(bytes, -30), took);
   }
-  for (const Constant& c : set_.constants) write(c.value, c.data.data(), set_.at(c.value).bytes());
   for (const Program& program : set_.programs) {
     std::vector<BoundOp>& bound = bound_.emplace_back();
     for (const Node& node : program.nodes) bound.push_back(bind(node.op));
   }
+}
+
+// Moments start at zero, and the gaps between parameters must stay there.
+void ArenaExecutor::begin() {
+  if (!arena_->is_zero()) device_.fill(arena_->data(), 0, set_.memory.device.persistent);
+  for (const Constant& c : set_.constants) write(c.value, c.data.data(), set_.at(c.value).bytes());
 }
 
 Tensor ArenaExecutor::tensor(ValueId id) const {

@@ -160,29 +160,6 @@ std::vector<ValueId> alive_at_peak(const ProgramSet& set) {
   return alive;
 }
 
-std::int64_t tuning_bytes(const ProgramSet& set, std::span<const std::string_view> programs) {
-  std::int64_t most = 0;
-  const auto count = [&](const Node& node) {
-    if (node.cost.flops == 0) return;
-    std::int64_t bytes = 0;
-    std::visit(
-        [&](const auto& op) {
-          const auto size = [&](ValueId id) { return id.present() ? set.at(id).bytes() : 0; };
-          if constexpr (requires { op.logits; }) {
-            const Value& x = set.at(op.x);  // a chunk of it
-            bytes = size(op.logits) + size(op.workspace) + std::max(size(op.weight), size(op.dweight)) +
-                    x.bytes() / x.shape[0] * set.at(op.logits).shape[0];
-          } else {
-            op.map([&](std::string_view, ValueId id, Access) { return bytes += size(id); });
-          }
-        },
-        node.op);
-    most = std::max(most, bytes);
-  };
-  for (const std::string_view program : programs) std::ranges::for_each(set.find(program).nodes, count);
-  return most;
-}
-
 Cost cost_of(const Op& op, const std::vector<Value>& values) {
   double bytes = 0;
   auto shape_only = [&](std::string_view, ValueId id, Access access) {

@@ -26,9 +26,6 @@ std::vector<Lifetime> lifetimes(const ProgramSet& set, const Program& program);
 // The transient values that are alive at the peak node of a planned set, on the device.
 std::vector<ValueId> alive_at_peak(const ProgramSet& set);
 
-// A product is tuned on operands of its own beside the arena: the bytes of the largest of these programs' products.
-std::int64_t tuning_bytes(const ProgramSet& set, std::span<const std::string_view> programs);
-
 // The (query, key) pairs of a batch that a mask of some window keeps. Layers may have different ones.
 using PairsWithin = std::function<double(std::int64_t window)>;
 // Those of full rows, each one document.

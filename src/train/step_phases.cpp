@@ -87,10 +87,9 @@ void Session::make_engine() {
 }
 
 bool Session::make_engine_with_snapshot() {
-  const std::int64_t tuning = model::tuning_bytes(to_bind, config, device.kind());
   const model::SnapshotBytes allowed{config::bytes_of_amount(config.memory.limit),
                                      config::bytes_of_amount(config.memory.host_limit)};
-  const model::SnapshotBytes room = model::room_for_snapshot(to_bind, tuning, device, allowed);
+  const model::SnapshotBytes room = model::room_for_snapshot(to_bind, device, allowed);
   for (const program::Memory memory : model::snapshot_memories(to_bind, room)) {
     model::LoweredModel saving = to_bind;
     model::add_snapshot(saving, memory);

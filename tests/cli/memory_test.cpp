@@ -93,7 +93,7 @@ TEST_F(MemoryLimits, PlanAnswersWhichCardIsNeeded) {
   }
   EXPECT_GT(cards["h200"].at("tokens_per_s").get<double>(), 3 * cards["rtx-3090"].at("tokens_per_s").get<double>());
   EXPECT_TRUE(says(must(words).out, {"rtx-5090", "as asked", "no other card"}));
-  const std::string moving = must(words + words_of("train.batch_size=32")).out;
+  const std::string moving = must(words + words_of("train.batch_size=64")).out;
   EXPECT_TRUE(says(moving, {"as asked (1)\n", "\n(1) "})) << "words too long for the table stand below it";
   std::istringstream lines(moving);
   for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100u) << line;

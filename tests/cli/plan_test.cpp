@@ -104,7 +104,7 @@ TEST_F(PlanCommand, TheChoiceIsWhatTrainTakes) {
   const Ran text = run(words);
   EXPECT_TRUE(says(text.out, {"\nchoice    optim.moments=", "train.batch_size=", "as it was asked for nothing fits"}));
 
-  Words many = {"plan", "qwen3-1.8b", "--card", "rtx-4090", "--gpus", "2", "--memory", "12"};
+  Words many = {"plan", "qwen3-1.8b", "--card", "rtx-4090", "--gpus", "2", "--memory", "12", "memory.fit=none"};
   const Json none = json_of(many);
   EXPECT_TRUE(none.at("choice").is_null());
   EXPECT_EQ(none.at("set").size(), 0u);

@@ -27,7 +27,7 @@ TEST(Choose, KeepsTheRowsOfAStepAndFits) {
   for (const Plan& p : choice.best) {
     EXPECT_EQ(p.setting.rows(), 96);
     EXPECT_TRUE(p.fits);
-    EXPECT_LE(p.memory.total() + p.tuning, machine.memory);
+    EXPECT_LE(p.memory.total(), machine.memory);
     EXPECT_LE(p.expected.tokens_per_s, choice.best[0].expected.tokens_per_s);
   }
   EXPECT_EQ(choice.best[0].setting.recompute, "none");
@@ -41,7 +41,7 @@ TEST(Choose, FindsSmallMicroBatchesOfAHugeStep) {
   const config::Config c = config_of("quick", {"train.batch_size=256", "train.accumulate=256", "train.recompute=none"});
   Machine machine = machine_named("h200");
   const Plan eight = make_plan(with_setting(c, {8, 8192, "none"}), machine);
-  machine.memory = eight.memory.total() + eight.tuning;
+  machine.memory = eight.memory.total();
   const Choice choice = choose(c, machine);
   ASSERT_FALSE(choice.best.empty());
   EXPECT_EQ(choice.best[0].setting, (Setting{8, 8192, "none"}));
@@ -51,7 +51,7 @@ TEST(Choose, RecomputesWhereNothingElseFits) {
   const config::Config c =
       config_of("llama-1.36b", {"train.batch_size=1", "train.accumulate=1", "train.seq_len=16384"});
   Machine machine = machine_named("h200");
-  machine.memory = make_plan(with_setting(c, {1, 1, "mlp"}), machine).memory.total();  // tuning does not fit beside it
+  machine.memory = make_plan(with_setting(c, {1, 1, "mlp"}), machine).memory.total() - 1;
   const Choice choice = choose(c, machine);
   ASSERT_FALSE(choice.best.empty());
   EXPECT_EQ(choice.best[0].setting, (Setting{1, 1, "block"}));
@@ -102,7 +102,7 @@ TEST(ChooseOrRelax, AdvisesWhatIsAcceptedAndFits) {
       const Plan plan = make_plan(config_of(model.name, settings), machine);
       EXPECT_TRUE(plan.fits) << name << ": " << said;
       EXPECT_EQ(plan.memory.total(), choice.best[0].memory.total()) << name;
-      for (const Plan& p : choice.too_large) EXPECT_GT(p.needs(), machine.memory) << name;
+      for (const Plan& p : choice.too_large) EXPECT_GT(p.memory.total(), machine.memory) << name;
     }
   EXPECT_GE(relaxed, 2);
   EXPECT_GE(nothing, 1);
@@ -127,21 +127,16 @@ TEST(ChooseOrRelax, CoarserMomentsComeBeforeAShorterRowAndASmallerModel) {
   EXPECT_TRUE(says(fmt::format("{}", fmt::join(on_4090.relaxed, " ")), {"optim.moments="}));
 }
 
-// What does not fit for want of room to tune products says so: the figure is above the room.
 TEST(ChooseOrRelax, WhatWouldNeedMoreNeedsMoreThanThereIs) {
   const config::Config c =
       config_of("llama-1.36b", {"train.batch_size=4", "train.accumulate=1", "train.recompute=none"});
   Machine machine = machine_named("h200");
   const Plan two = make_plan(with_setting(c, {2, 2, "none"}), machine);
-  ASSERT_GT(two.tuning, 0);
-  machine.memory = two.memory.total() + two.tuning / 2;  // room for 2 rows, but not beside the tuning
+  machine.memory = two.memory.total() - 1;
   const Choice choice = choose_or_relax(c, machine);
   ASSERT_FALSE(choice.best.empty());
   EXPECT_EQ(choice.best[0].setting.batch_size, 1);
-  EXPECT_TRUE(says(why(choice, machine),
-                   {fmt::format("2 rows would need {:.1f} GiB", static_cast<double>(two.needs()) * 0x1p-30), "tune"}));
-  const Plan untuned = make_plan(config_of("llama-1.36b", {"kernels.tuning=off"}), machine);
-  EXPECT_EQ(untuned.tuning, 0);
+  EXPECT_TRUE(says(why(choice, machine), {fmt::format("2 rows would need {:.1f} GiB", gib(two.memory.total()))}));
 }
 
 TEST(Choose, ChangesTheRowsOfAStepOnlyWhereTheyCannotBeCutWell) {
@@ -149,7 +144,7 @@ TEST(Choose, ChangesTheRowsOfAStepOnlyWhereTheyCannotBeCutWell) {
   const config::Config c = config_of("quick", {"train.batch_size=509", "train.seq_len=64", "train.recompute=none"});
   Machine machine = machine_named("h200");
   const Plan quarter = make_plan(with_setting(c, {128, 4, "none"}), machine);
-  machine.memory = quarter.memory.total() + quarter.tuning;
+  machine.memory = quarter.memory.total();
   const Choice choice = choose(c, machine);
   ASSERT_FALSE(choice.best.empty());
   EXPECT_TRUE(choice.changed);
@@ -276,7 +271,7 @@ TEST(Grow, ShowsMoreRowsAndThoseThatFillTheMemory) {
   EXPECT_LT(g.rows[1].expected.tokens_per_s, 1.1 * g.rows[0].expected.tokens_per_s);
   ASSERT_TRUE(g.filling.has_value());
   const auto share = [&](const Plan& p) {
-    return static_cast<double>(p.needs()) / static_cast<double>(machine.memory);
+    return static_cast<double>(p.memory.total()) / static_cast<double>(machine.memory);
   };
   EXPECT_LE(share(*g.filling), kMostFilled);
   EXPECT_GE(share(*g.filling), kLeastFilled);

@@ -11,12 +11,7 @@ namespace redline::device {
 namespace cuda {
 
 // Segments of pinned memory, filled one after the other.
-UploadRing::UploadRing()
-    : pinned_(pinned_bytes(kSegments * kSegmentBytes)),
-      staging_(try_device_bytes(kSegments * kSegmentBytes)),
-      copies_(make_stream()),
-      arrived_(make_event(cudaEventDisableTiming)) {
-  if (!staging_) fail_machine("no {} MiB are free on the card", kSegments * kSegmentBytes >> 20);
+UploadRing::UploadRing() : pinned_(pinned_bytes(kSegments * kSegmentBytes)) {
   for (Event& event : read_) event = make_event(cudaEventDisableTiming);
 }
 
@@ -30,10 +25,7 @@ void UploadRing::copy(void* to, const void* from, std::int64_t bytes, cudaStream
   if (used_ + bytes > kSegmentBytes) next_segment(stream);
   const std::int64_t at = static_cast<std::int64_t>(segment_) * kSegmentBytes + used_;
   std::memcpy(pinned_.get() + at, from, size);
-  REDLINE_CUDA(cudaMemcpyAsync(staging_.get() + at, pinned_.get() + at, size, cudaMemcpyHostToDevice, copies_.get()));
-  REDLINE_CUDA(cudaEventRecord(arrived_.get(), copies_.get()));
-  REDLINE_CUDA(cudaStreamWaitEvent(stream, arrived_.get()));
-  REDLINE_CUDA(cudaMemcpyAsync(to, staging_.get() + at, size, cudaMemcpyDeviceToDevice, stream));
+  REDLINE_CUDA(cudaMemcpyAsync(to, pinned_.get() + at, size, cudaMemcpyHostToDevice, stream));
   used_ += aligned(bytes);
 }
 

@@ -11,10 +11,8 @@
 namespace redline::device {
 namespace cuda {
 
-// Copies to the card that neither the host nor the card's work waits for. Bytes go through pinned memory, since a copy
-// from ordinary memory may wait for everything queued before it. A stream of their own brings them into a staging area
-// on the card, from where the work's stream takes them at memory speed. The ring has segments; a segment is used again
-// once it was read.
+// Copies to the card that the host does not wait for. Bytes go through pinned memory, since a copy from ordinary memory
+// may wait for everything queued before it. The ring has segments; a segment is used again once it was read.
 class UploadRing {
  public:
   UploadRing();
@@ -23,15 +21,12 @@ class UploadRing {
   void copy(void* to, const void* from, std::int64_t bytes, cudaStream_t stream);
 
  private:
-  static constexpr auto kSegments = static_cast<std::size_t>(kUploadSegments);
-  static constexpr std::int64_t kSegmentBytes = kUploadSegmentBytes;
+  static constexpr std::size_t kSegments = 4;
+  static constexpr std::int64_t kSegmentBytes = std::int64_t{2} << 20;  // a batch of 128 Ki tokens
 
   void next_segment(cudaStream_t stream);
 
   PinnedBytes pinned_;
-  DeviceBytes staging_;
-  Stream copies_;
-  Event arrived_;                      // the last copy is on the card
   std::array<Event, kSegments> read_;  // the card has read the segment
   std::size_t segment_ = 0;
   std::int64_t used_ = 0;  // of the segment

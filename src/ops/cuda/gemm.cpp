@@ -43,9 +43,15 @@ class Plans {
   const GemmPlan& find(const GemmShape& shape, Bits bits, const Launch& launch) {
     const std::lock_guard lock(mutex_);
     std::string problem;
-    const Planned* const found = find_or_make(shape, bits, launch, problem);
+    const Planned* const found = find_or_make(shape, bits, launch, {}, problem);
     if (!found) fail_machine("{}", problem);
     return found->plan;
+  }
+
+  void prepare(const GemmShape& shape, Bits bits, const Launch& launch, std::span<std::byte> bench) {
+    const std::lock_guard lock(mutex_);
+    std::string problem;
+    find_or_make(shape, bits, launch, bench, problem);  // whoever launches it says what is wrong
   }
 
   ProductTime time(const GemmShape& shape, Bits bits, const Launch& launch, bool timed) {
@@ -56,7 +62,7 @@ class Plans {
       if (plan.candidates().empty()) time.problem = plan.why_none();
       return time;
     }
-    Planned* const found = find_or_make(shape, bits, launch, time.problem);
+    Planned* const found = find_or_make(shape, bits, launch, {}, time.problem);
     if (!found) return time;
     if (found->seconds == 0) found->seconds = seconds_of(found->plan, launch, time.problem);
     time.seconds = found->seconds;
@@ -92,12 +98,13 @@ class Plans {
   };
 
   // Null where the library has no algorithm.
-  Planned* find_or_make(const GemmShape& shape, Bits bits, const Launch& launch, std::string& problem) {
+  Planned* find_or_make(const GemmShape& shape, Bits bits, const Launch& launch, std::span<std::byte> bench,
+                        std::string& problem) {
     const std::tuple key(shape, bits, tuning_);
     auto it = plans_.find(key);
     if (it == plans_.end()) {
       Planned planned{GemmPlan(handle_.get(), shape)};
-      if (!choose(planned, bits, launch)) {
+      if (!choose(planned, bits, launch, bench)) {
         problem = planned.plan.why_none();
         return nullptr;
       }
@@ -119,7 +126,7 @@ class Plans {
     return time_in_bursts(*trial, {&algorithm, 1}).front();
   }
 
-  bool choose(Planned& planned, Bits bits, const Launch& launch) {
+  bool choose(Planned& planned, Bits bits, const Launch& launch, std::span<std::byte> bench) {
     GemmPlan& plan = planned.plan;
     const GemmShape& shape = plan.shape();
     const bool tune = tuning_ != Tuning::off && bits == Bits::free && shape.flops() >= kWorthTuning &&
@@ -150,7 +157,7 @@ class Plans {
     // No product takes it all: at most a quarter of what is left.
     const double until = max ? INFINITY : begin + std::max(budget.left() / 4, kLeastSearch);
     const auto fastest = budget.spend([&] {
-      return fastest_algorithm(plan, candidates, launch, preheat, max ? kAllOfThem : kBestOfThem,
+      return fastest_algorithm(plan, candidates, launch, bench, preheat, max ? kAllOfThem : kBestOfThem,
                                [&] { return steady_seconds() >= until; });
     });
     if (fastest) {
@@ -242,6 +249,11 @@ void gemm(const Gemm& g, const device::cuda::Launch& launch) {
   if (g.m == 0 || g.n == 0) return;
   in_whole_vectors(
       g, [&](const Gemm& p) { launch.own->of<Plans>().find(GemmShape(p), p.how.bits, launch).run(p, launch); });
+}
+
+void prepare(const Gemm& g, const device::cuda::Launch& launch, std::span<std::byte> bench) {
+  if (g.m == 0 || g.n == 0) return;
+  in_whole_vectors(g, [&](const Gemm& p) { launch.own->of<Plans>().prepare(GemmShape(p), p.how.bits, launch, bench); });
 }
 
 ProductTime time_of(const Gemm& g, const device::cuda::Launch& launch, bool timed) {

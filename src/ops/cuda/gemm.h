@@ -1,8 +1,9 @@
-// Matrix products on the GPU through cuBLASLt: plans are made and tuned the first time a shape is seen (before capture)
-// and then only launched.
+// Matrix products on the GPU through cuBLASLt: plans are made and tuned before a program runs, or the first time that a
+// shape is seen, and then only launched.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "ops/how.h"
 #include "ops/linear.h"
 #include "ops/lm_loss.h"
+#include "ops/orthogonalize.h"
 
 namespace redline::ops::cuda {
 
@@ -43,6 +45,10 @@ struct Gemm {
 
 // A large product with an extent of no whole number of 16 bytes, in rows that begin at such, is computed in parts.
 void gemm(const Gemm& g, const device::cuda::Launch& launch);
+
+// Makes the plan of a product, which gemm() then finds. It is tuned on operands that overwrite `bench`, memory of the
+// card, and without enough of that on memory of their own. The addresses of `g` only give the alignment.
+void prepare(const Gemm& g, const device::cuda::Launch& launch, std::span<std::byte> bench);
 
 // The time of a product by itself, as gemm() would launch it, tuned or not. It runs on operands of its own; the
 // addresses only give the alignment. Without timing, it only asks whether there is an algorithm.
@@ -86,5 +92,17 @@ struct HeadProducts {
   Gemm logits, dx, dweight;
 };
 HeadProducts head_products(const LmLoss<Tensor>& op, std::int64_t first);
+std::vector<Gemm> products(const LmLoss<Tensor>& op);  // of all chunks
+
+std::vector<Gemm> products(const Orthogonalize<Tensor>& op);
+
+// Gives the products of any op in the order of their launch; most have none.
+template <class Op, class Take>
+void each_product(const Op& op, const Take& take) {
+  if constexpr (requires { product(op); })
+    take(product(op));
+  else if constexpr (requires { products(op); })
+    for (const Gemm& g : products(op)) take(g);
+}
 
 }  // namespace redline::ops::cuda

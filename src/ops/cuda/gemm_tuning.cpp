@@ -25,7 +25,6 @@
 namespace redline::ops::cuda {
 namespace {
 
-using device::cuda::DeviceBytes;
 using device::cuda::Stopwatch;
 
 constexpr double kFirstLook = 3e-4, kRound = 2e-3;  // seconds that an algorithm runs, at least once
@@ -38,11 +37,9 @@ constexpr double kLong = 5e-3;
 constexpr int kLongRuns = 2;
 
 // A piece of random numbers of the type, copied over the whole array.
-DeviceBytes random_array(DType type, std::int64_t elements, cudaStream_t stream) {
+void fill_randomly(std::byte* array, DType type, std::int64_t elements, cudaStream_t stream) {
   constexpr std::int64_t kPiece = 1 << 16;
   const auto size = static_cast<std::int64_t>(size_of(type)), bytes = elements * size;
-  DeviceBytes array = device::cuda::try_device_bytes(static_cast<std::size_t>(bytes));
-  if (!array) return nullptr;
   std::vector<std::byte> piece(static_cast<std::size_t>(std::min(elements, kPiece) * size));
   const Random random(0, 0);
   for (std::size_t i = 0; i < piece.size() / static_cast<std::size_t>(size); ++i) {
@@ -55,15 +52,14 @@ DeviceBytes random_array(DType type, std::int64_t elements, cudaStream_t stream)
       reinterpret_cast<std::uint32_t*>(piece.data())[i] = bits;
   }
   auto filled = static_cast<std::int64_t>(piece.size());
-  REDLINE_CUDA(cudaMemcpyAsync(array.get(), piece.data(), piece.size(), cudaMemcpyHostToDevice, stream));
+  REDLINE_CUDA(cudaMemcpyAsync(array, piece.data(), piece.size(), cudaMemcpyHostToDevice, stream));
   while (filled < bytes) {
     const std::int64_t more = std::min(filled, bytes - filled);
-    REDLINE_CUDA(cudaMemcpyAsync(array.get() + filled, array.get(), static_cast<std::size_t>(more),
-                                 cudaMemcpyDeviceToDevice, stream));
+    REDLINE_CUDA(
+        cudaMemcpyAsync(array + filled, array, static_cast<std::size_t>(more), cudaMemcpyDeviceToDevice, stream));
     filled += more;
   }
   REDLINE_CUDA(cudaStreamSynchronize(stream));
-  return array;
 }
 
 constexpr int kFormat = 2;           // 1 had no seconds
@@ -88,23 +84,39 @@ AlgorithmBytes from_text(const std::string& text) {
 
 }  // namespace
 
-std::optional<GemmTrial> GemmTrial::open(const GemmPlan& plan, const Launch& launch) {
+std::optional<GemmTrial> GemmTrial::open(const GemmPlan& plan, const Launch& launch, std::span<std::byte> bench) {
   const GemmShape& s = plan.shape();
   GemmTrial trial(plan, launch);
-  trial.a_ = random_array(s.input, s.span_a(), launch.stream);
-  trial.b_ = random_array(s.input_b, s.span_b(), launch.stream);
-  trial.c_ = random_array(s.output, s.span_c(), launch.stream);
-  trial.workspace_ = device::cuda::try_device_bytes(static_cast<std::size_t>(std::max<std::int64_t>(s.workspace, 1)));
-  trial.scale_ = random_array(DType::f32, 1, launch.stream);
-  if (s.bias && !(trial.bias_ = random_array(s.output, s.n, launch.stream))) return std::nullopt;
-  if (!trial.a_ || !trial.b_ || !trial.c_ || !trial.workspace_ || !trial.scale_) return std::nullopt;
+  struct Operand {
+    std::byte*& at;
+    DType type;
+    std::int64_t elements;
+    std::int64_t bytes() const { return aligned(elements * static_cast<std::int64_t>(size_of(type))); }
+  };
+  const Operand random[] = {{trial.a_, s.input, s.span_a()},
+                            {trial.b_, s.input_b, s.span_b()},
+                            {trial.c_, s.output, s.span_c()},
+                            {trial.scale_, DType::f32, 1},
+                            {trial.bias_, s.output, s.bias ? s.n : 0}};
+  std::int64_t bytes = s.workspace;
+  for (const Operand& operand : random) bytes += operand.bytes();
+  std::byte* next = bench.data();
+  if (std::ssize(bench) < bytes) {
+    trial.own_ = device::cuda::try_device_bytes(static_cast<std::size_t>(bytes));
+    if (!(next = trial.own_.get())) return std::nullopt;
+  }
+  for (const Operand& operand : random) {
+    if (operand.elements > 0) fill_randomly(operand.at = next, operand.type, operand.elements, launch.stream);
+    next += operand.bytes();
+  }
+  trial.workspace_ = next;
   return trial;
 }
 
 bool GemmTrial::enqueue(const cublasLtMatmulAlgo_t& algorithm) const {
-  const float* const scale = reinterpret_cast<const float*>(scale_.get());
-  GemmPlan::Operands with{a_.get(), b_.get(), c_.get(), workspace_.get(), scale, scale};
-  with.bias = bias_.get();
+  const float* const scale = reinterpret_cast<const float*>(scale_);
+  GemmPlan::Operands with{a_, b_, c_, workspace_, scale, scale};
+  with.bias = bias_;
   return plan_->try_run(algorithm, with, launch_) == CUBLAS_STATUS_SUCCESS;
 }
 
@@ -161,9 +173,9 @@ std::vector<double> time_in_bursts(const GemmTrial& trial, std::span<const Timed
 }
 
 std::optional<Fastest> fastest_algorithm(const GemmPlan& plan, std::span<const cublasLtMatmulAlgo_t> candidates,
-                                         const Launch& launch, bool card_is_cold, const SearchWidth& width,
-                                         const IsOver& is_over) {
-  const std::optional<GemmTrial> trial = GemmTrial::open(plan, launch);
+                                         const Launch& launch, std::span<std::byte> bench, bool card_is_cold,
+                                         const SearchWidth& width, const IsOver& is_over) {
+  const std::optional<GemmTrial> trial = GemmTrial::open(plan, launch, bench);
   if (!trial) return std::nullopt;
   std::vector<TimedAlgorithm> finalists = trial->finalists(candidates, width, is_over);
   if (finalists.empty()) return std::nullopt;

@@ -1,4 +1,4 @@
-// Finds the fastest algorithm of a product, by time on random operands of its own, and keeps it on disk for later runs.
+// Finds the fastest algorithm of a product, by time on random operands, and keeps it on disk for later runs.
 #pragma once
 
 #include <array>
@@ -33,7 +33,9 @@ struct TimedAlgorithm {
 // A product with operands to time it on; keeps the plan by reference. Everything waits for the stream.
 class GemmTrial {
  public:
-  static std::optional<GemmTrial> open(const GemmPlan& plan, const Launch& launch);  // nothing without memory
+  // The operands overwrite `bench`, memory of the card, where they fit into it; else they have memory of their own.
+  // Nothing without memory.
+  static std::optional<GemmTrial> open(const GemmPlan& plan, const Launch& launch, std::span<std::byte> bench = {});
 
   // The candidates, and variants of the best, that run at all: fastest first by a first look, at most so many, then the
   // first candidate that runs once more. Empty where none runs.
@@ -50,7 +52,8 @@ class GemmTrial {
 
   const GemmPlan* plan_;
   Launch launch_;
-  device::cuda::DeviceBytes a_, b_, c_, workspace_, scale_, bias_;
+  device::cuda::DeviceBytes own_;  // where the operands lie in no other memory
+  std::byte *a_ = nullptr, *b_ = nullptr, *c_ = nullptr, *workspace_ = nullptr, *scale_ = nullptr, *bias_ = nullptr;
 };
 
 // Lets finalists take turns for so many rounds, and returns the mean time of each, in their order. An algorithm runs
@@ -73,8 +76,8 @@ struct Fastest {
   double seconds, first_seconds;  // of it, and of the first candidate that runs
 };
 std::optional<Fastest> fastest_algorithm(const GemmPlan& plan, std::span<const cublasLtMatmulAlgo_t> candidates,
-                                         const Launch& launch, bool card_is_cold, const SearchWidth& width,
-                                         const IsOver& is_over);
+                                         const Launch& launch, std::span<std::byte> bench, bool card_is_cold,
+                                         const SearchWidth& width, const IsOver& is_over);
 
 // The tuning cache on disk: the fastest algorithm of cuBLASLt for each product on a card, with its time. Losing it
 // costs a second of tuning at the next start, so its problems are never errors.

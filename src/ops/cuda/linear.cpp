@@ -135,6 +135,16 @@ HeadProducts head_products(const LmLoss<Tensor>& op, std::int64_t first) {
   return products;
 }
 
+std::vector<Gemm> products(const LmLoss<Tensor>& op) {
+  std::vector<Gemm> all;
+  for (std::int64_t first = 0; first < op.x.rows(); first += logits_chunk(op.logits).rows) {
+    const HeadProducts chunk = head_products(op, first);
+    all.push_back(chunk.logits);
+    if (op.dx.present()) all.insert(all.end(), {chunk.dx, chunk.dweight});
+  }
+  return all;
+}
+
 // No model asks for it.
 void run(const Custom<Tensor>& op, const Launch&) {
   fail_machine("{}: there is no kernel for a card, only the CPU's", op.kName);

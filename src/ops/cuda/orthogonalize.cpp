@@ -4,7 +4,8 @@
 
 namespace redline::ops::cuda {
 
-void run(const Orthogonalize<Tensor>& op, const device::cuda::Launch& launch) {
+std::vector<Gemm> products(const Orthogonalize<Tensor>& op) {
+  std::vector<Gemm> launched;
   const std::int64_t rows = op.x.shape[1], columns = op.x.shape[2], elements = rows * columns;
   const std::int64_t m = std::min(rows, columns), n = std::max(rows, columns);
   const bool wide = rows <= columns;
@@ -26,7 +27,7 @@ void run(const Orthogonalize<Tensor>& op, const device::cuda::Launch& launch) {
       g.a = a.data, g.lda = a.ld, g.stride_a = a.stride;
       g.b = b.data, g.ldb = b.ld, g.stride_b = b.stride;
       g.c = const_cast<void*>(c.data), g.ldc = c.ld, g.stride_c = c.stride;
-      gemm(g, launch);
+      launched.push_back(g);
     };
     Gemm g = all;
     g.transpose_a = !wide, g.transpose_b = wide;
@@ -45,6 +46,11 @@ void run(const Orthogonalize<Tensor>& op, const device::cuda::Launch& launch) {
     to = const_cast<void*>(from);
     from = written;
   }
+  return launched;
+}
+
+void run(const Orthogonalize<Tensor>& op, const device::cuda::Launch& launch) {
+  for (const Gemm& g : products(op)) gemm(g, launch);
 }
 
 }  // namespace redline::ops::cuda

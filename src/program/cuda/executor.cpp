@@ -1,5 +1,6 @@
-// The CUDA executor. A program's first run launches node by node, which also makes the plans of its products; then it
-// is captured, and every later run replays the graph. Capturing executes nothing, so a first run changes state once.
+// The CUDA executor. It makes the plans of all products first, and tunes them. A program's first run launches node by
+// node; then it is captured, and every later run replays the graph. Capturing executes nothing, so a first run changes
+// state once.
 #include <array>
 #include <cstring>
 #include <type_traits>
@@ -44,6 +45,8 @@ class CudaExecutor final : public ArenaExecutor {
       lanes_[lane].stream = copy_streams_.back().get();
     }
     if (group_) waits_.emplace();
+    tune();
+    begin();
   }
 
   ~CudaExecutor() override {  // the arena goes next
@@ -64,7 +67,7 @@ class CudaExecutor final : public ArenaExecutor {
     else
       run_nodes(program);
     if (graphs_ && !timer && !set().programs[program].across) return capture(program);
-    ops::cuda::keep_tuning(launch_);  // of a first run; nothing to do after others
+    ops::cuda::keep_tuning(launch_);  // of what was not tuned before; nothing to do after a first run
   }
 
   void wait(std::string_view name) override {
@@ -77,6 +80,18 @@ class CudaExecutor final : public ArenaExecutor {
   }
 
  private:
+  // Before anything lies in the arena: the operands of any product stand in it together, so products are timed there.
+  void tune() const {
+    for (std::size_t program = 0; program < set().programs.size(); ++program)
+      for (const BoundOp& op : ops(program))
+        std::visit(
+            [&](const auto& o) {
+              ops::cuda::each_product(o, [&](const ops::cuda::Gemm& g) { ops::cuda::prepare(g, launch_, arena()); });
+            },
+            op);
+    ops::cuda::keep_tuning(launch_);
+  }
+
   void run_node(std::size_t program, std::size_t node, const Launch& on) const {
     std::visit([&](const auto& op) { launch(op, on); }, ops(program)[node]);
   }

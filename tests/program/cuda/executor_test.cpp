@@ -61,9 +61,11 @@ struct Sums {
   }
 };
 
-std::vector<float> sums_after(int runs, device::Device& device, const ExecutorOptions& options, Extents extents = {}) {
+std::vector<float> sums_after(int runs, device::Device& device, const ExecutorOptions& options, Extents extents = {},
+                              std::string_view tuned_in_run = "") {
   const Sums sums(extents);
   const auto executor = make_executor(sums.set, device, options);
+  if (!tuned_in_run.empty()) tune_products(device, tuned_in_run);
   std::vector<float> out(sums.weights().size());
   for (int run = 0; run < runs; ++run) {
     const std::vector<float> x = sums.inputs(run);
@@ -85,8 +87,37 @@ TEST_F(CudaExecutor, EveryRunChangesStateOnceAndReadsWhatWasWritten) {
   }
 }
 
-// The line that tells of tuning comes between a program's first run and its capture: a capture that somebody else began
-// there lets the program's own fail.
+// Tuning overwrites the arena before the first contents of values are there.
+TEST_F(CudaExecutor, ProductsAreTunedInTheArena) {
+  constexpr Extents kLarge{.rows = 16384, .in = 4096, .out = 4096};  // arena: 640 MiB, of which products take 576
+  device::CpuDevice cpu(1);
+  std::vector<std::string> notes, warnings;
+  const log::Listener listener(
+      [&](bool warning, std::string_view text) { (warning ? warnings : notes).emplace_back(text); });
+  {
+    const auto warm = sums_after(1, card(), {}, {.rows = 1000, .in = 832, .out = 840});  // loads the library
+    const std::int64_t arena = Sums(kLarge).set.memory.device.allocated();
+    std::size_t free = 0, total = 0;
+    ASSERT_EQ(cudaMemGetInfo(&free, &total), cudaSuccess);
+    const auto all_else = card().allocate(static_cast<std::int64_t>(free) - arena - (std::int64_t{400} << 20));
+    notes.clear();
+    const Sums sums(kLarge);
+    const auto executor = make_executor(sums.set, card());
+    ASSERT_EQ(notes.size(), 1u) << "before anything runs";
+    EXPECT_TRUE(notes[0].starts_with("tuned 2 products")) << notes[0];
+    std::vector<float> sum(sums.weights().size(), 1.0f), weight(sum.size());
+    executor->read(sums.sum, sum);
+    executor->read(sums.weight, weight);
+    EXPECT_EQ(sum, std::vector<float>(sum.size(), 0.0f));
+    EXPECT_EQ(weight, sums.weights());
+  }
+  EXPECT_EQ(warnings, std::vector<std::string>{}) << "there was no room for operands beside the arena";
+  constexpr Extents kSmall{.rows = 1000, .in = 848, .out = 856};
+  EXPECT_EQ(sums_after(3, card(), {}, kSmall), sums_after(3, cpu, {}, kSmall));
+}
+
+// The line that tells of tuning in a run comes between a program's first run and its capture: a capture that somebody
+// else began there lets the program's own fail.
 TEST_F(CudaExecutor, ACaptureThatFailsIsToldOnceAndTheRunGoesOn) {
   constexpr Extents kTuned{.rows = 1000, .in = 800, .out = 800};
   device::CpuDevice cpu(1);
@@ -107,7 +138,8 @@ TEST_F(CudaExecutor, ACaptureThatFailsIsToldOnceAndTheRunGoesOn) {
   std::vector<float> sums;
   {
     const log::Listener listener(listen);
-    sums = sums_after(4, card(), {}, kTuned);
+    tune_products(card(), "off");
+    sums = sums_after(4, card(), {}, kTuned, "on");
   }
   EXPECT_TRUE(in_the_way);
   ASSERT_EQ(warnings.size(), 1u);
