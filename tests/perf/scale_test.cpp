@@ -312,7 +312,8 @@ TEST(Scale, ASlowNetworkIsCrossedOnceAStep) {
   const auto plan = [](const char* network, std::vector<std::string> more = {}) {
     std::vector<std::string> keys = {"model.layers=40",    "model.hidden=5120",  "model.heads=40",
                                      "model.kv_heads=40",  "model.ffn=13824",    "model.vocab=32000",
-                                     "train.batch_size=2", "train.accumulate=4", "optim.name=adamw"};
+                                     "train.batch_size=2", "train.accumulate=4", "optim.name=adamw",
+                                     "memory.fit=none"};
     keys.insert(keys.end(), more.begin(), more.end());
     return plan_ranks(config_of("llama-1.36b", keys), machine_named("h100"),
                       fabric_of(card_called("h100"), network_called(network), 8, 8), 64);
