@@ -71,7 +71,7 @@ ParameterTable decoder_table(const config::Model& m) {
     matrix(ParameterKind::linear, "gate_up", {count, 2 * width, d}, std, std::move(gate_up));
     matrix(ParameterKind::linear, "down", {count, d, width}, residual_std, std::move(down), out_init);
     for (ParameterSpec* p : {&t[t.size() - 2], &t.back()}) {
-      p->fp8.clear();
+      p->fp8 = "expert_" + p->fp8;
       p->active = static_cast<double>(m.experts_per_token) / static_cast<double>(count);
     }
   };

@@ -49,6 +49,26 @@ Shape as_matrix(const Range& part) {
   return {part.elements() / width, width};
 }
 
+// The matrices of a weight: experts', or one.
+std::int64_t matrices_of(const ParameterSpec& p) { return p.shape.rank() == 3 ? p.shape[0] : 1; }
+Shape turned_over(const Shape& s) { return s.rank() == 3 ? Shape{s[0], s[2], s[1]} : Shape{s[1], s[0]}; }
+
+// Calls visit(index, this rank's part) for each matrix of a weight of which it has some.
+template <class Visit>
+void each_own_matrix(const LoweredModel& m, ValueId weight, const Visit& visit) {
+  const auto row = static_cast<std::size_t>(m.set.at(weight).parameter);
+  const std::int64_t matrices = matrices_of(m.table[row]);
+  const Range all = range_of(m, row);
+  const std::int64_t size = all.elements() / matrices;
+  for (std::int64_t i = 0; i < matrices; ++i) {
+    const Range own = intersection({all.begin + i * size, all.begin + (i + 1) * size}, m.updated);
+    if (!own.empty()) visit(i, own);
+  }
+}
+
+template <class Op, class... Of>
+constexpr bool kAmong = (std::is_same_v<Op, Of> || ...);
+
 bool contains(const std::vector<std::string>& products, std::string_view linear, std::string_view product) {
   return std::ranges::find(products, fmt::format("{}/{}", linear, product)) != products.end();
 }
@@ -62,15 +82,17 @@ Fp8Candidates fp8_candidates(const ParameterTable& table, std::int64_t tokens, b
     const std::string_view linear = p.fp8;
     if (linear.empty() || std::ranges::find(seen, linear) != seen.end()) continue;
     seen.push_back(linear);
-    found.linears.emplace_back(linear);
-    if (p.shape[0] % kMultiple || p.shape[1] % kMultiple) {
-      found.refused.push_back(
-          fmt::format("{} is {} x {}: not multiples of {}", linear, p.shape[0], p.shape[1], kMultiple));
+    const bool experts = p.shape.rank() == 3;
+    (experts ? found.expert_linears : found.linears).emplace_back(linear);
+    std::vector<std::string>& products = experts ? found.expert_products : found.products;
+    const std::int64_t rows = p.shape[experts ? 1 : 0], columns = p.shape[experts ? 2 : 1];
+    if (rows % kMultiple || columns % kMultiple) {
+      found.refused.push_back(fmt::format("{} is {} x {}: not multiples of {}", linear, rows, columns, kMultiple));
       continue;
     }
     for (const std::string_view product : {kFp8Forward, kFp8Input})
-      found.products.push_back(fmt::format("{}/{}", linear, product));
-    if (tokens % kMultiple == 0) found.products.push_back(fmt::format("{}/{}", linear, kFp8Weight));
+      products.push_back(fmt::format("{}/{}", linear, product));
+    if (tokens % kMultiple == 0) products.push_back(fmt::format("{}/{}", linear, kFp8Weight));
   }
   if (head) {
     const Shape& s = table[head_row(table)].shape;
@@ -91,8 +113,9 @@ Fp8Products fp8_products(const config::Config& c) {
   if (c.precision.matmul != "fp8") return result;
   Fp8Candidates candidates = fp8_candidates(family_of(c.model).table(c.model), c.train.batch_size * c.train.seq_len,
                                             c.precision.head == "fp8");
-  std::vector<std::string> every;
-  for (const std::string& linear : candidates.linears)
+  std::vector<std::string> every, linears = candidates.linears;
+  linears.insert(linears.end(), candidates.expert_linears.begin(), candidates.expert_linears.end());
+  for (const std::string& linear : linears)
     for (const std::string_view product : {kFp8Forward, kFp8Input, kFp8Weight})
       every.push_back(fmt::format("{}/{}", linear, product));
   const std::vector<std::string>& named = c.precision.fp8_products;
@@ -103,10 +126,14 @@ Fp8Products fp8_products(const config::Config& c) {
           "{}precision.fp8_products: {} is no product of this model; there are LINEAR/{}, LINEAR/{} and LINEAR/{} of "
           "{}",
           c.origins.prefix({"precision.fp8_products"}), name, kFp8Forward, kFp8Input, kFp8Weight,
-          fmt::join(candidates.linears, ", "));
+          fmt::join(linears, ", "));
+  const auto among = [](const std::vector<std::string>& all, const std::string& product) {
+    return std::ranges::find(all, product) != all.end();
+  };
   for (std::string& product : every) {
-    const bool wanted = named.empty() || std::ranges::find(named, product) != named.end();
-    const bool can = std::ranges::find(candidates.products, product) != candidates.products.end();
+    const bool can =
+        among(candidates.products, product) || (among(candidates.expert_products, product) && !named.empty());
+    const bool wanted = named.empty() || among(named, product);
     (wanted && can ? result.taken : result.left).push_back(std::move(product));
   }
   result.refused = std::move(candidates.refused);
@@ -136,19 +163,25 @@ std::string in_words(const Fp8Products& p, const Fp8Reasons& reasons) {
 std::string fp8_product_of(const ParameterTable& table, const program::ProgramSet& set, const program::Node& node) {
   ValueId matrix;  // the weight, a copy of it, or its gradient
   std::string_view product;
-  if (const auto* output = std::get_if<ops::Linear<ValueId>>(&node.op)) {
-    matrix = output->weight, product = kFp8Forward;
-  } else if (const auto* input = std::get_if<ops::LinearInputGrad<ValueId>>(&node.op)) {
-    matrix = input->weight, product = kFp8Input;
-  } else if (const auto* weight = std::get_if<ops::LinearWeightGrad<ValueId>>(&node.op)) {
-    matrix = weight->dweight, product = kFp8Weight;
-  } else if (const auto* fp8 = std::get_if<ops::Fp8Product<ValueId>>(&node.op)) {
-    const bool gradient = set.at(fp8->c).parameter != program::kNoParameter;
-    matrix = gradient ? fp8->c : fp8->b;
-    product = gradient ? kFp8Weight : node.phase == program::Phase::backward ? kFp8Input : kFp8Forward;
-  } else {
-    return {};
-  }
+  const std::string_view of_rows = node.phase == program::Phase::backward ? kFp8Input : kFp8Forward;
+  std::visit(
+      [&]<class Op>(const Op& op) {
+        if constexpr (kAmong<Op, ops::Linear<ValueId>, ops::GroupedLinear<ValueId>>) {
+          matrix = op.weight, product = kFp8Forward;
+        } else if constexpr (kAmong<Op, ops::LinearInputGrad<ValueId>, ops::GroupedLinearInputGrad<ValueId>>) {
+          matrix = op.weight, product = kFp8Input;
+        } else if constexpr (kAmong<Op, ops::LinearWeightGrad<ValueId>, ops::GroupedLinearWeightGrad<ValueId>,
+                                    ops::GroupedFp8WeightGrad<ValueId>>) {
+          matrix = op.dweight, product = kFp8Weight;
+        } else if constexpr (kAmong<Op, ops::GroupedFp8Product<ValueId>>) {
+          matrix = op.b, product = of_rows;
+        } else if constexpr (kAmong<Op, ops::Fp8Product<ValueId>>) {
+          const bool gradient = set.at(op.c).parameter != program::kNoParameter;
+          matrix = gradient ? op.c : op.b, product = gradient ? kFp8Weight : of_rows;
+        }
+      },
+      node.op);
+  if (!matrix.present()) return {};
   const std::int32_t row = set.at(matrix).parameter;
   if (row == program::kNoParameter) return {};
   const std::string& linear = table[static_cast<std::size_t>(row)].fp8;
@@ -200,16 +233,21 @@ void Fp8Values::declare(program::Builder& b, LoweredModel& m, const LoweringOpti
     if (contains(products, linear, kFp8Forward) || contains(products, linear, kFp8Input)) copied.push_back(i);
   }
   const auto count = static_cast<std::int64_t>(rows.size());
+  for (const std::size_t row : rows) {
+    first_scale_[weights[row]] = weight_entries_;
+    weight_entries_ += matrices_of(m.table[row]);
+  }
   // Of inputs, gradients, weights, and of the head's weight and norm.
-  const std::int64_t heads = options.fp8_head ? 2 : 0, records = 2 * count + (by_parts_ ? count + heads : 0);
+  const std::int64_t heads = options.fp8_head ? 2 : 0;
+  const std::int64_t records = 2 * count + (by_parts_ ? weight_entries_ + heads : 0);
   if (records > 0)
     records_ =
         m.declare(b, {.name = std::string(kFp8Records), .independent = records, .kind = optim::StateKind::fp8_records},
                   Role::record);
   const auto record = [&](std::string name, std::int64_t i) { return b.view(records_, std::move(name), {1}, i * 4); };
   if (by_parts_ && options.fp8_head) {
-    record_of_[linears_.head.weight_scale] = record("head weight amax", 3 * count);
-    record_of_[linears_.head.x_scale] = record("head norm amax", 3 * count + 1);
+    record_of_[linears_.head.weight_scale] = record("head weight amax", 2 * count + weight_entries_);
+    record_of_[linears_.head.x_scale] = record("head norm amax", 2 * count + weight_entries_ + 1);
   }
   if (rows.empty()) return;
   if (by_parts_ && !copied.empty()) declare_shared(b, m, copied, options.sharing.mode);
@@ -224,7 +262,7 @@ void Fp8Values::declare(program::Builder& b, LoweredModel& m, const LoweringOpti
                      Role::scale);
   };
   const ValueId inputs = scales(kFp8InputScales, "inputs"), gradients = scales(kFp8GradientScales, "gradients");
-  weight_scales_ = b.declare("fp8 weight scales", {count * ops::kScaleFloats}, DType::f32, Role::scale);
+  weight_scales_ = b.declare("fp8 weight scales", {weight_entries_ * ops::kScaleFloats}, DType::f32, Role::scale);
   for (std::int64_t i = 0; i < count; ++i) {
     const std::size_t row = rows[static_cast<std::size_t>(i)];
     const ParameterSpec& p = m.table[row];
@@ -248,18 +286,28 @@ void Fp8Values::declare(program::Builder& b, LoweredModel& m, const LoweringOpti
     l.input_grad = contains(products, linear, kFp8Input);
     l.weight_grad = contains(products, linear, kFp8Weight);
     l.weight_rows = copy(l.output || (by_parts_ && l.input_grad), "in fp8", p.shape);
-    l.weight_columns = copy(l.input_grad && !by_parts_, "in fp8 by columns", {p.shape[1], p.shape[0]});
-    l.weight_scale = scale(weight_scales_, "weight");
+    l.weight_columns = copy(l.input_grad && !by_parts_, "in fp8 by columns", turned_over(p.shape));
+    const std::int64_t matrices = matrices_of(p), first_scale = first_scale_.at(weights[row]);
+    l.weight_scale = b.view(weight_scales_, p.name + (matrices > 1 ? " weight scales" : " weight scale"),
+                            {matrices * ops::kScaleFloats}, first_scale * ops::kScaleFloats * 4);
     l.x = {scale(inputs, "input"), amax("input", 0)};
     l.dy = {scale(gradients, "gradient"), amax("gradient", count)};
-    if (by_parts_) {  // a norm's output records nothing itself
-      record_of_[l.x.scale] = l.x.amax;
-      record_of_[l.weight_scale] = amax("weight", 2 * count);
-    }
+    if (by_parts_) record_of_[l.x.scale] = l.x.amax;  // a norm's output records nothing itself
     const ValueId copied_to = l.weight_rows.present() ? l.weight_rows : l.weight_columns;
     m.fp8.push_back({p.name + " input", l.x.scale, l.x.amax, {}});
     m.fp8.push_back({p.name + " gradient", l.dy.scale, l.dy.amax, {}});
-    m.fp8.push_back({p.name + " weight", l.weight_scale, {}, by_parts_ ? program::kAbsent : copied_to});
+    if (matrices == 1)
+      m.fp8.push_back({p.name + " weight", l.weight_scale, {}, by_parts_ ? program::kAbsent : copied_to});
+    for (std::int64_t e = 0; matrices > 1 && e < matrices; ++e) {
+      const std::string name = fmt::format("{} weight of expert {}", p.name, e);
+      const Shape shape = m.set.at(copied_to.present() ? copied_to : weights[row]).shape;
+      const bool own_copy = copied_to.present() && !by_parts_;
+      m.fp8.push_back(
+          {name,
+           b.view(l.weight_scale, name + " scale", {ops::kScaleFloats}, e * ops::kScaleFloats * 4),
+           {},
+           own_copy ? b.view(copied_to, name, {shape[1], shape[2]}, e * shape[1] * shape[2]) : program::kAbsent});
+    }
     linears_.by_weight.emplace(weights[row], l);
   }
 }
@@ -268,13 +316,18 @@ void Fp8Values::declare(program::Builder& b, LoweredModel& m, const LoweringOpti
 // norms. Where a norm is, nothing else is recorded, so that its record is 0 again when scales of inputs move.
 void Fp8Values::append_largest(program::Builder& b, const LoweredModel& m) const {
   const auto largest = [&](ValueId weight, ValueId scale, bool one_plus = false) {
-    const Range own = intersection(range_of(m, static_cast<std::size_t>(m.set.at(weight).parameter)), m.updated);
-    if (own.empty()) return;
-    const ValueId part = b.view(m.view(b, optim::kWorking, own), "own part", as_matrix(own), 0);
-    b.largest({part, record_of_.at(scale), one_plus});
+    each_own_matrix(m, weight, [&](std::int64_t, const Range& own) {
+      const ValueId part = b.view(m.view(b, optim::kWorking, own), "own part", as_matrix(own), 0);
+      b.largest({part, record_of_.at(scale), one_plus});
+    });
   };
-  for (const auto& [weight, l] : linears_.by_weight)
-    if (l.weight_rows.present()) largest(weight, l.weight_scale);
+  for (const auto& [weight, l] : linears_.by_weight) {
+    if (!l.weight_rows.present()) continue;
+    each_own_matrix(m, weight, [&](std::int64_t i, const Range& own) {
+      const ValueId part = b.view(m.view(b, optim::kWorking, own), "own part", as_matrix(own), 0);
+      b.largest({part, weight_record(b, first_scale_.at(weight) + i, 1)});
+    });
+  }
   if (linears_.head_weight.present()) largest(linears_.head_weight, linears_.head.weight_scale);
   for (const auto& [scale, norm] : linears_.bounds) largest(norm.weight, scale, norm.one_plus);
   for (const auto& [scale, norm] : linears_.bounds)
@@ -283,23 +336,29 @@ void Fp8Values::append_largest(program::Builder& b, const LoweredModel& m) const
                  "scale of a norm");
 }
 
+ValueId Fp8Values::weight_record(program::Builder& b, std::int64_t first, std::int64_t entries) const {
+  const auto before = 2 * std::ssize(linears_.by_weight);  // those of inputs and gradients
+  return b.view(records_, "weight records", {entries}, (before + first) * 4);
+}
+
 // Scales of weights, and this rank's part of the copies.
 void Fp8Values::append_casts(program::Builder& b, const LoweredModel& m) const {
   const program::Fp8Linears& l = linears_;
-  if (const auto count = std::ssize(l.by_weight); count > 0)
-    b.set_scales({weight_scales_, b.view(records_, "weight records", {count}, 2 * count * 4), kE4m3.largest},
-                 "scales of weights");
+  if (!l.by_weight.empty())
+    b.set_scales({weight_scales_, weight_record(b, 0, weight_entries_), kE4m3.largest}, "scales of weights");
   if (l.head_weight.present())
     b.set_scales({l.head.weight_scale, record_of_.at(l.head.weight_scale), kE4m3.largest}, "scale of the head");
   const ValueId to = shared_.shard.present() ? shared_.shard : shared_.all;
   const Range kept = shared_.shard.present() ? intersection(shared_.range, m.updated) : shared_.range;
   for (const auto& [weight, linear] : l.by_weight) {
-    const Range own = intersection(range_of(m, static_cast<std::size_t>(m.set.at(weight).parameter)), m.updated);
-    if (!linear.weight_rows.present() || own.empty()) continue;
-    const Shape shape = as_matrix(own);
-    b.quantize({b.view(m.view(b, optim::kWorking, own), "own part", shape, 0),
-                {b.view(to, "own part in fp8", shape, own.begin - kept.begin), {}, linear.weight_scale, {}}},
-               "weight to fp8");
+    if (!linear.weight_rows.present()) continue;
+    each_own_matrix(m, weight, [&](std::int64_t i, const Range& own) {
+      const Shape shape = as_matrix(own);
+      const ValueId scale = b.view(linear.weight_scale, "own scale", {ops::kScaleFloats}, i * ops::kScaleFloats * 4);
+      b.quantize({b.view(m.view(b, optim::kWorking, own), "own part", shape, 0),
+                  {b.view(to, "own part in fp8", shape, own.begin - kept.begin), {}, scale, {}}},
+                 "weight to fp8");
+    });
   }
 }
 

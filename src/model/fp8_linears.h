@@ -28,11 +28,14 @@ struct Fp8Candidates {
   bool head = false;                 // the two gradients of the head, where they are asked for
   std::vector<std::string> refused;  // sentences: which, and why
   std::vector<std::string> linears;  // of the model, each with three products
+  // Those of experts, as above. They are taken only where precision.fp8_products names them: no card has timed them.
+  std::vector<std::string> expert_products, expert_linears;
 };
 Fp8Candidates fp8_candidates(const ParameterTable& table, std::int64_t tokens, bool head = false);
 
 // The products that a configuration takes, in the order of the candidates: the ones of precision.fp8_products that the
-// shapes allow, or all that they allow where it names none. A name that is no product of the model is a UserError.
+// shapes allow, or all that they allow where it names none, but for those of experts. A name that is no product of the
+// model is a UserError.
 inline constexpr std::string_view kNoFp8Products = "none";  // alone in that list: it was chosen, and nothing was left
 struct Fp8Products {
   std::vector<std::string> taken, left;  // left to bf16
@@ -75,6 +78,7 @@ class Fp8Values {
   void declare_head(program::Builder& b, const LoweredModel& m, const std::vector<program::ValueId>& weights);
   void declare_shared(program::Builder& b, const LoweredModel& m, const std::vector<std::size_t>& rows,
                       dist::Mode mode);
+  program::ValueId weight_record(program::Builder& b, std::int64_t first, std::int64_t entries) const;
   void append_largest(program::Builder& b, const LoweredModel& m) const;
   void append_casts(program::Builder& b, const LoweredModel& m) const;
 
@@ -82,7 +86,10 @@ class Fp8Values {
   bool by_parts_ = false;  // this rank updates a part of the parameters
   program::Distribution::Array shared_;
   program::ValueId records_, weight_scales_;
-  std::map<program::ValueId, program::ValueId> record_of_;  // by scale: of weights and norms
+  std::map<program::ValueId, program::ValueId> record_of_;  // by scale: of the head's weight and of norms
+  // A scale for each matrix of a weight: the first of each, by the weight, and how many there are.
+  std::map<program::ValueId, std::int64_t> first_scale_;
+  std::int64_t weight_entries_ = 0;
 };
 
 // The contents of a copy in eight bits, for people to look at (Engine::watched_micro_step).

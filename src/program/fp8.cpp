@@ -18,11 +18,14 @@ struct Fp8Output {
   ops::Fp8Copies<ValueId>* copies = nullptr;  // null: the op cannot
   ValueId* result = nullptr;
   FullWidth full_width = FullWidth::optional;
+  bool by_rows = false;  // columns are made of the rows, which have to be there
 };
 Fp8Output fp8_output(ops::AddNorm<ValueId>& op) { return {&op.fp8, &op.y}; }
 Fp8Output fp8_output(ops::AddNormGrad<ValueId>& op) { return {&op.fp8, &op.dresidual, FullWidth::kept}; }
 Fp8Output fp8_output(ops::SwiGlu<ValueId>& op) { return {&op.fp8, &op.y}; }
 Fp8Output fp8_output(ops::SwiGluGrad<ValueId>& op) { return {&op.fp8, &op.dgate_up}; }
+Fp8Output fp8_output(ops::GatherRows<ValueId>& op) { return {&op.fp8, &op.y, FullWidth::optional, true}; }
+Fp8Output fp8_output(ops::CombineGrad<ValueId>& op) { return {&op.fp8, &op.dy, FullWidth::optional, true}; }
 Fp8Output fp8_output(ops::RopeQkNormGrad<ValueId>& op) { return {&op.fp8, &op.dqkv, FullWidth::dropped}; }
 template <class Other>
 Fp8Output fp8_output(Other&) {
@@ -39,6 +42,8 @@ Fp8Written written_by(const Other& op) {
   else
     return {};
 }
+
+Shape turned_over(const Shape& s) { return s.rank() == 3 ? Shape{s[0], s[2], s[1]} : Shape{s[1], s[0]}; }
 
 // One value as one node leaves it, in eight bits.
 struct Copies {
@@ -93,17 +98,24 @@ class Fp8Pass {
   }
 
  private:
-  void look_at(std::size_t i, const ops::Linear<ValueId>& op) {
+  void look_at(std::size_t i, const ops::Linear<ValueId>& op) { look_at_output(i, op); }
+  void look_at(std::size_t i, const ops::GroupedLinear<ValueId>& op) { look_at_output(i, op); }
+  void look_at(std::size_t i, const ops::LinearInputGrad<ValueId>& op) { look_at_input_grad(i, op); }
+  void look_at(std::size_t i, const ops::GroupedLinearInputGrad<ValueId>& op) { look_at_input_grad(i, op); }
+  void look_at(std::size_t i, const ops::LinearWeightGrad<ValueId>& op) { look_at_weight_grad(i, op); }
+  void look_at(std::size_t i, const ops::GroupedLinearWeightGrad<ValueId>& op) { look_at_weight_grad(i, op); }
+
+  void look_at_output(std::size_t i, const auto& op) {
     const Fp8Linear* const linear = find(op.weight);
     if (!linear || !linear->output) return;
     products_.push_back({i, linear, want(i, op.x, linear->x, DType::e4m3, true), {}});
   }
-  void look_at(std::size_t i, const ops::LinearInputGrad<ValueId>& op) {
+  void look_at_input_grad(std::size_t i, const auto& op) {
     const Fp8Linear* const linear = find(op.weight);
     if (linear && linear->input_grad)
       products_.push_back({i, linear, {}, want(i, op.dy, linear->dy, DType::e5m2, true)});
   }
-  void look_at(std::size_t i, const ops::LinearWeightGrad<ValueId>& op) {
+  void look_at_weight_grad(std::size_t i, const auto& op) {
     const auto weight = weight_of_.find(op.dweight);
     const Fp8Linear* const linear = weight == weight_of_.end() ? nullptr : find(weight->second);
     if (!linear || !linear->weight_grad) return;
@@ -179,7 +191,7 @@ class Fp8Pass {
           ? fp8_output(op) : Fp8Output{};
         },
         maker.op);
-    if (!output.copies || *output.result != c.of) return false;
+    if (!output.copies || *output.result != c.of || (output.by_rows && !c.rows)) return false;
     const bool others = read_by_others(c);
     if (output.full_width == FullWidth::dropped && others) return false;
     *output.copies = to;
@@ -201,11 +213,12 @@ class Fp8Pass {
     return false;
   }
 
-  // A weight by columns in eight bits for the node that comes next: a cast, or what is in eight bits turned over.
+  // A weight by columns in eight bits for the node that comes next: a cast, or what is in eight bits turned over; of
+  // several matrices each.
   ValueId turned(ValueId weight, ValueId scale, const Node& reader, Nodes& written) {
     const Value of = w_.at(weight);
     w_.set_place(reader.place);
-    const ValueId columns = w_.make(of.name + " by columns", {of.shape[1], of.shape[0]}, Role::activation, DType::e4m3);
+    const ValueId columns = w_.make(of.name + " by columns", turned_over(of.shape), Role::activation, DType::e4m3);
     w_.set().at(columns).parameter = of.parameter;
     Node node{ops::Quantize<ValueId>{weight, {kAbsent, columns, scale, kAbsent}},
               reader.phase,
@@ -218,26 +231,70 @@ class Fp8Pass {
   }
 
   Op in_fp8(const Product& p, const Node& node, Nodes& written) {
-    const Op& op = node.op;
+    return std::visit([&](const auto& op) -> Op { return product_of(op, p, node, written); }, node.op);
+  }
+  ValueId rows_of(const std::optional<std::size_t>& copies) const { return copies_[*copies].row_copy; }
+  ValueId columns_of(const std::optional<std::size_t>& copies) const { return copies_[*copies].column_copy; }
+  ValueId columns_of_weight(const Fp8Linear& l, const Node& node, Nodes& written) {
+    return l.weight_columns.present() ? l.weight_columns : turned(l.weight_rows, l.weight_scale, node, written);
+  }
+  ops::ProductHow of_output(ops::ProductHow how) const {
+    how.fast_sums = linears_.fast_sums;  // gradients keep all bits of their sums
+    return how;
+  }
+
+  Op product_of(const ops::Linear<ValueId>& op, const Product& p, const Node&, Nodes&) {
     const Fp8Linear& l = *p.linear;
-    const auto copy = [&](const std::optional<std::size_t>& index) -> const Copies& { return copies_[*index]; };
-    ops::Fp8Product<ValueId> product;
-    if (const auto* linear = std::get_if<ops::Linear<ValueId>>(&op)) {
-      product = {copy(p.x).row_copy, l.weight_rows, l.x.scale, l.weight_scale, linear->y};
-      product.workspace = linear->workspace, product.how = linear->how, product.bias = linear->bias;
-      product.how.fast_sums = linears_.fast_sums;  // gradients keep all bits of their sums
-    } else if (const auto* input = std::get_if<ops::LinearInputGrad<ValueId>>(&op)) {
-      const ValueId columns =
-          l.weight_columns.present() ? l.weight_columns : turned(l.weight_rows, l.weight_scale, node, written);
-      product = {copy(p.dy).row_copy, columns, l.dy.scale, l.weight_scale, input->dx, input->accumulate};
-      product.workspace = input->workspace, product.how = input->how;
-    } else {
-      const auto& weight = std::get<ops::LinearWeightGrad<ValueId>>(op);
-      product = {copy(p.dy).column_copy, copy(p.x).column_copy, l.dy.scale, l.x.scale,
-                 weight.dweight,         weight.accumulate};
-      product.workspace = weight.workspace, product.how = weight.how;
-    }
-    return product;
+    return ops::Fp8Product<ValueId>{.a = rows_of(p.x),
+                                    .b = l.weight_rows,
+                                    .a_scale = l.x.scale,
+                                    .b_scale = l.weight_scale,
+                                    .c = op.y,
+                                    .workspace = op.workspace,
+                                    .how = of_output(op.how),
+                                    .bias = op.bias};
+  }
+  Op product_of(const ops::LinearInputGrad<ValueId>& op, const Product& p, const Node& node, Nodes& written) {
+    const Fp8Linear& l = *p.linear;
+    return ops::Fp8Product<ValueId>{.a = rows_of(p.dy),
+                                    .b = columns_of_weight(l, node, written),
+                                    .a_scale = l.dy.scale,
+                                    .b_scale = l.weight_scale,
+                                    .c = op.dx,
+                                    .accumulate = op.accumulate,
+                                    .workspace = op.workspace,
+                                    .how = op.how};
+  }
+  Op product_of(const ops::LinearWeightGrad<ValueId>& op, const Product& p, const Node&, Nodes&) {
+    const Fp8Linear& l = *p.linear;
+    return ops::Fp8Product<ValueId>{.a = columns_of(p.dy),
+                                    .b = columns_of(p.x),
+                                    .a_scale = l.dy.scale,
+                                    .b_scale = l.x.scale,
+                                    .c = op.dweight,
+                                    .accumulate = op.accumulate,
+                                    .workspace = op.workspace,
+                                    .how = op.how};
+  }
+  Op product_of(const ops::GroupedLinear<ValueId>& op, const Product& p, const Node&, Nodes&) {
+    const Fp8Linear& l = *p.linear;
+    return ops::GroupedFp8Product<ValueId>{rows_of(p.x),   l.weight_rows, op.offsets, l.x.scale,
+                                           l.weight_scale, op.y,          false,      of_output(op.how)};
+  }
+  Op product_of(const ops::GroupedLinearInputGrad<ValueId>& op, const Product& p, const Node& node, Nodes& written) {
+    const Fp8Linear& l = *p.linear;
+    const ValueId columns = columns_of_weight(l, node, written);
+    return ops::GroupedFp8Product<ValueId>{rows_of(p.dy),  columns, op.offsets,    l.dy.scale,
+                                           l.weight_scale, op.dx,   op.accumulate, op.how};
+  }
+  Op product_of(const ops::GroupedLinearWeightGrad<ValueId>& op, const Product& p, const Node&, Nodes&) {
+    const Fp8Linear& l = *p.linear;
+    return ops::GroupedFp8WeightGrad<ValueId>{columns_of(p.dy), columns_of(p.x), op.offsets,    l.dy.scale,
+                                              l.x.scale,        op.dweight,      op.accumulate, op.how};
+  }
+  template <class Other>
+  Op product_of(const Other& op, const Product&, const Node&, Nodes&) {
+    fail_machine("{} is no product of a linear", op.kName);
   }
 
   Writer& w_;

@@ -24,9 +24,21 @@ using program::Program;
 using program::Recompute;
 using program::ValueId;
 
-template <class Op>
+template <class... Ops>
 std::int64_t count(const Program& p) {
-  return std::ranges::count_if(p.nodes, [](const program::Node& n) { return std::holds_alternative<Op>(n.op); });
+  return std::ranges::count_if(p.nodes,
+                               [](const program::Node& n) { return (std::holds_alternative<Ops>(n.op) || ...); });
+}
+// Products of linears, those of experts among them.
+std::int64_t fp8_nodes(const Program& p) {
+  return count<ops::Fp8Product<ValueId>, ops::GroupedFp8Product<ValueId>, ops::GroupedFp8WeightGrad<ValueId>>(p);
+}
+std::int64_t output_nodes(const Program& p) { return count<ops::Linear<ValueId>, ops::GroupedLinear<ValueId>>(p); }
+std::int64_t input_grad_nodes(const Program& p) {
+  return count<ops::LinearInputGrad<ValueId>, ops::GroupedLinearInputGrad<ValueId>>(p);
+}
+std::int64_t weight_grad_nodes(const Program& p) {
+  return count<ops::LinearWeightGrad<ValueId>, ops::GroupedLinearWeightGrad<ValueId>>(p);
 }
 
 // A tiny model in eight bits at work: weights drawn, a batch in place, scales found.
@@ -98,10 +110,8 @@ TEST_P(Fp8Models, TrainingTakesEveryProductAndNothingElseTakesOne) {
   for (const Program& p : lowered.set.programs) {
     seen.insert(p.name);
     if (p.name == kFirst || p.name == kAccumulate) {
-      EXPECT_EQ(count<ops::Fp8Product<ValueId>>(p), 4 * 3 * model_.layers) << p.name;
-      EXPECT_EQ(count<ops::Linear<ValueId>>(p), 0) << p.name;
-      EXPECT_EQ(count<ops::LinearInputGrad<ValueId>>(p), 0) << p.name;
-      EXPECT_EQ(count<ops::LinearWeightGrad<ValueId>>(p), 0) << p.name;
+      EXPECT_EQ(fp8_nodes(p), 4 * 3 * model_.layers) << p.name;
+      EXPECT_EQ(output_nodes(p) + input_grad_nodes(p) + weight_grad_nodes(p), 0) << p.name;
     } else if (p.name != kUpdate && p.name != kRefresh) {
       EXPECT_FALSE(has_fp8_node(p)) << p.name;
     }
@@ -111,22 +121,28 @@ TEST_P(Fp8Models, TrainingTakesEveryProductAndNothingElseTakesOne) {
 }
 
 TEST_P(Fp8Models, OnlyTheProductsOfTheListAreTaken) {
-  for (const auto& [product, forward, input, weight] :
-       {std::tuple{"qkv/forward", 1, 0, 0}, {"out/input", 0, 1, 0}, {"down/weight", 0, 0, 1}}) {
+  const std::string of_experts = model_.experts > 0 ? "expert_" : "";
+  for (const auto& [product, forward, input, weight] : {std::tuple<std::string, int, int, int>{"qkv/forward", 1, 0, 0},
+                                                        {"out/input", 0, 1, 0},
+                                                        {of_experts + "gate_up/input", 0, 1, 0},
+                                                        {of_experts + "down/weight", 0, 0, 1}}) {
     LoweringOptions o = options();
     o.fp8 = {product};
     const LoweredModel lowered = lower(model_, o);
     EXPECT_EQ(program::check_plan(lowered.set), std::vector<std::string>{}) << product;
     for (const std::string_view name : {kFirst, kAccumulate}) {
       const Program& p = lowered.set.find(name);
-      EXPECT_EQ(count<ops::Fp8Product<ValueId>>(p), model_.layers) << product;
-      EXPECT_EQ(count<ops::Linear<ValueId>>(p), (4 - forward) * model_.layers) << product;
-      EXPECT_EQ(count<ops::LinearInputGrad<ValueId>>(p), (4 - input) * model_.layers) << product;
-      EXPECT_EQ(count<ops::LinearWeightGrad<ValueId>>(p), (4 - weight) * model_.layers) << product;
+      EXPECT_EQ(fp8_nodes(p), model_.layers) << product;
+      EXPECT_EQ(output_nodes(p), (4 - forward) * model_.layers) << product;
+      EXPECT_EQ(input_grad_nodes(p), (4 - input) * model_.layers) << product;
+      EXPECT_EQ(weight_grad_nodes(p), (4 - weight) * model_.layers) << product;
     }
     // Only copies that a product reads are kept: a weight by rows, by columns, or not at all.
     std::int64_t copies = 0;
-    for (const program::Value& v : lowered.set.values) copies += v.role == program::Role::working && is_fp8(v.dtype);
+    for (std::int32_t i = 0; i < std::ssize(lowered.set.values); ++i) {
+      const program::Value& v = lowered.set.at({i});
+      copies += v.role == program::Role::working && is_fp8(v.dtype) && lowered.set.owner({i}) == ValueId{i};
+    }
     EXPECT_EQ(copies, weight ? 0 : model_.layers) << product;
   }
 }
@@ -178,6 +194,7 @@ TEST_P(Fp8Models, ACardKeepsLessForTheBackwardPass) {
   model_.hidden = 256;
   model_.head_dim = 64;
   model_.ffn = 512;
+  if (model_.experts > 0) model_.expert_ffn = 128;
   const data::BatchShape shape{.rows = 4, .seq_len = 256, .max_segments = 4};
   for (const auto recompute : {Recompute::none, Recompute::mlp}) {
     LoweringOptions in_fp8 = fp8_options(model_, shape, Kind::cuda);
@@ -194,7 +211,10 @@ TEST_P(Fp8Models, ACardKeepsLessForTheBackwardPass) {
 // Cosines of the angles between gradients in eight bits and in fp32, by tensor.
 class Fp8Gradients : public Fp8Models {
  protected:
-  Fp8Gradients() { model_.init_std = 0.08; }  // what products give is then as large as in a model of the usual width
+  Fp8Gradients() {
+    model_.init_std = 0.08;                     // what products give is then as large as in a model of the usual width
+    model_.experts_per_token = model_.experts;  // casts send no token to another expert
+  }
 
   std::map<std::string, double> cosines(const std::vector<std::string>& products) {
     LoweringOptions with = options(), without = with;
@@ -360,13 +380,61 @@ TEST_P(Fp8Models, ScalesAreStateThatIsSaved) {
 
 std::vector<std::string> family_names() {
   std::vector<std::string> names;
-  for (const Family* family : families())
-    if (!family->decoder.experts) names.emplace_back(family->name);  // whose products are not in eight bits
+  for (const Family* family : families()) names.emplace_back(family->name);
   return names;
 }
 const auto kName = [](const auto& c) { return c.param; };
 INSTANTIATE_TEST_SUITE_P(Families, Fp8Models, ::testing::ValuesIn(family_names()), kName);
 INSTANTIATE_TEST_SUITE_P(Families, Fp8Gradients, ::testing::ValuesIn(family_names()), kName);
+
+// Products of experts are taken where they are named.
+class Fp8Experts : public Fp8Models {};
+
+TEST_P(Fp8Experts, AreTakenWhereTheyAreNamed) {
+  config::Config c;
+  c.model = model_;
+  c.precision.matmul = "fp8";
+  c.train.batch_size = 2, c.train.seq_len = 24;
+  EXPECT_EQ(fp8_products(c).taken.size(), 2u * 3) << "of attention alone";
+  EXPECT_EQ(fp8_products(c).left.size(), 2u * 3);
+  c.precision.fp8_products = {"expert_gate_up/forward", "expert_down/weight"};
+  EXPECT_EQ(fp8_products(c).taken, c.precision.fp8_products);
+}
+
+// A step of training, after which every expert's copies are those of its weights and of its own scale.
+TEST_P(Fp8Experts, EveryMatrixHasAScaleOfItsOwn) {
+  TinyEngine engine(model_, options(), device_);
+  const std::span<float> weights = array_on_host(engine, optim::kParameters);
+  const std::size_t row = [&] {
+    const auto& table = engine.lowered().table;
+    std::size_t i = 0;
+    while (table[i].fp8 != "expert_down") ++i;
+    return i;
+  }();
+  const Shape shape = engine.lowered().table[row].shape;
+  const auto first = static_cast<std::size_t>(engine.lowered().layout.offsets[row]);
+  const auto size = static_cast<std::size_t>(shape[1] * shape[2]);
+  for (std::size_t e = 0; e < static_cast<std::size_t>(shape[0]); ++e)
+    for (std::size_t i = 0; i < size; ++i) weights[first + e * size + i] *= std::exp2(static_cast<float>(2 * e));
+  engine.executor().run(kRefresh);
+  std::vector<float> scales;
+  for (const Fp8Tensor& t : engine.lowered().fp8) {
+    if (t.name.find("layer 0/down weight of expert ") == std::string::npos) continue;
+    ops::Fp8Scale entry;
+    engine.executor().read(t.scale, &entry, sizeof entry);
+    scales.push_back(entry.scale);
+    const std::size_t e = scales.size() - 1;
+    float largest = 0;
+    for (std::size_t i = 0; i < size; ++i) largest = std::max(largest, std::abs(weights[first + e * size + i]));
+    EXPECT_EQ(entry.scale, ops::scale_for(f32_from_bf16(bf16_from_f32(largest)), kE4m3.largest)) << e;
+  }
+  ASSERT_EQ(scales.size(), static_cast<std::size_t>(shape[0]));
+  EXPECT_LT(scales.back(), scales.front());
+  const data::Batch batch = tiny_batch(model_.vocab);
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(std::isfinite(step_on(engine, batch, i, 1e-3)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, Fp8Experts, ::testing::Values("olmoe", "qwen3_moe", "mixtral"), kName);
 
 constexpr data::BatchShape kScalesShape{.rows = 2, .seq_len = 32, .max_segments = 4};
 

@@ -44,6 +44,8 @@ config::Model model_of(const RankCase& c) {
   model.kv_heads = c.kv_heads;
   model.dropout = c.dropout;
   if (c.fp8 != Fp8::none || c.sixteens) model.hidden = 32, model.head_dim = 16, model.ffn = 48, model.vocab = 64;
+  // All experts of every token, so that casts send none to another one.
+  if (c.fp8 != Fp8::none && model.experts > 0) model.expert_ffn = 32, model.experts_per_token = model.experts;
   return model;
 }
 
@@ -314,8 +316,11 @@ TEST(Ranks, SmallMomentsAreThoseOfOneRank) {
 // that one rank makes of all.
 TEST(Ranks, Fp8InAnyModeHasTheSameBits) {
   const std::vector<std::string> some = {"qkv/forward", "qkv/weight", "gate_up/input", "down/forward", "down/input"};
+  const std::vector<std::string> experts = {"qkv/forward",         "expert_gate_up/forward", "expert_gate_up/input",
+                                            "expert_down/forward", "expert_down/input",      "expert_down/weight"};
   for (const RankCase& c :
-       {RankCase{.fp8 = Fp8::head}, RankCase{.family = "qwen3", .tied = true, .micro_batches = 8, .fp8 = Fp8::head},
+       {RankCase{.fp8 = Fp8::head}, RankCase{.family = "olmoe", .fp8 = Fp8::all, .fp8_only = experts},
+        RankCase{.family = "qwen3", .tied = true, .micro_batches = 8, .fp8 = Fp8::head},
         RankCase{.family = "gemma3", .tied = true, .fp8 = Fp8::head}, RankCase{.fp8 = Fp8::all, .fp8_only = some},
         RankCase{.micro_batches = 8, .recompute = program::Recompute::block, .fp8 = Fp8::all},
         RankCase{.moments = "8bit", .fp8 = Fp8::all}, RankCase{.optimizer = &kNorMuon, .fp8 = Fp8::head}}) {

@@ -13,7 +13,14 @@ inline config::Model tiny_fp8_model(const std::string& family, bool tied = false
   m.hidden = 48;
   m.head_dim = 16;
   m.ffn = 80;
+  if (m.experts > 0) m.expert_ffn = 32, m.dense_layers.clear();
   return m;
+}
+
+inline std::vector<std::string> every_fp8_product(const config::Model& m, std::int64_t tokens) {
+  model::Fp8Candidates c = model::fp8_candidates(model::family_of(m).table(m), tokens);
+  c.products.insert(c.products.end(), c.expert_products.begin(), c.expert_products.end());
+  return c.products;
 }
 
 // Every product that may be in eight bits is.
@@ -24,7 +31,7 @@ inline model::LoweringOptions fp8_options(const config::Model& m, const data::Ba
           .compute = DType::bf16,
           .loss_chunk = 64,
           .kind = kind,
-          .fp8 = model::fp8_candidates(model::family_of(m).table(m), shape.tokens()).products,
+          .fp8 = every_fp8_product(m, shape.tokens()),
           .seed = 5};
 }
 
@@ -61,7 +68,9 @@ void expect_documents_apart(Made& engine, const data::Batch& batch) {
 inline bool has_fp8_node(const program::Program& p) {
   for (const program::Node& node : p.nodes) {
     bool found = std::holds_alternative<ops::Quantize<program::ValueId>>(node.op) ||
-                 std::holds_alternative<ops::Fp8Product<program::ValueId>>(node.op);
+                 std::holds_alternative<ops::Fp8Product<program::ValueId>>(node.op) ||
+                 std::holds_alternative<ops::GroupedFp8Product<program::ValueId>>(node.op) ||
+                 std::holds_alternative<ops::GroupedFp8WeightGrad<program::ValueId>>(node.op);
     program::each_operand(
         node.op, [&](std::string_view name, program::ValueId, Access) { found = found || name.starts_with("fp8 "); });
     if (found) return true;

@@ -3,6 +3,7 @@
 
 #include "device/cuda/device.h"
 #include "ops/cuda/gemm.h"
+#include "ops/cuda/grouped_tiles.h"
 #include "program/program.h"
 
 namespace redline::perf {
@@ -15,6 +16,15 @@ template <class Op>
 concept IsProduct = requires(const Op& op) {
   ops::cuda::product(op);
 };
+// Of experts: no library's, so they are not timed here; precision.fp8_products names them or not.
+template <class Op>
+concept IsGrouped = requires(const Op& op) {
+  ops::cuda::hopper_why_not(op, std::declval<const device::cuda::Launch&>());
+};
+
+std::string without_fp8(const device::cuda::Launch& launch) {
+  return fmt::format("a card of compute capability {}.{} has no fp8", launch.major, launch.minor);
+}
 
 }  // namespace
 
@@ -35,11 +45,15 @@ TimeNodes time_on_card(device::Device& device) {
             if constexpr (IsProduct<decltype(bound)>) {
               const ops::cuda::Gemm g = ops::cuda::product(bound);
               if (is_fp8(g.input) && !device::has_fp8(launch.major, launch.minor)) {
-                time.problem = fmt::format("a card of compute capability {}.{} has no fp8", launch.major, launch.minor);
+                time.problem = without_fp8(launch);
               } else {
                 const ops::cuda::ProductTime measured = ops::cuda::time_of(g, launch, timed);
                 time = {measured.seconds, measured.problem};
               }
+            } else if constexpr (IsGrouped<decltype(bound)>) {
+              constexpr bool kInFp8 = requires { bound.a_scale; }
+              || requires { bound.dy_scale; };
+              if (kInFp8 && !device::has_fp8(launch.major, launch.minor)) time.problem = without_fp8(launch);
             } else {
               fail_machine("{} is no product", node->full_name());
             }
