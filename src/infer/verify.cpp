@@ -329,8 +329,11 @@ model::LoweringOptions lowering_options(const OracleCase& c, const std::string& 
   options.batch = c.batch.shape;
   options.logits = true;
   const config::Model& m = c.checkpoint.model;
-  if (precision == "fp8")
-    options.fp8 = model::fp8_candidates(model::family_of(m).table(m), options.batch.tokens()).products;
+  if (precision == "fp8") {
+    model::Fp8Candidates all = model::fp8_candidates(model::family_of(m).table(m), options.batch.tokens());
+    options.fp8 = std::move(all.products);
+    options.fp8.insert(options.fp8.end(), all.expert_products.begin(), all.expert_products.end());
+  }
   return options;
 }
 
@@ -339,7 +342,8 @@ bool is_exact(const model::LoweringOptions& o) { return o.compute == DType::f32 
 // A case on a device: gives what it computed by the oracle's keys.
 class Run {
  public:
-  using Take = std::function<void(const std::string& key, const std::vector<float>& ours)>;
+  // `rows` is how many rows a gradient is a sum over, 0 of anything else.
+  using Take = std::function<void(const std::string& key, const std::vector<float>& ours, double rows)>;
   Run(const OracleCase& c, device::Device& device, const VerifyOptions& options)
       : case_(c), options_(options), lowering_(lowering_options(c, options.precision, device.kind())) {
     engine_ = load_engine(case_.checkpoint, lowering_, device);
@@ -361,15 +365,15 @@ class Run {
     const config::Model& m = case_.checkpoint.model;
     const double balance =
         model::router_figures(m, engine_->router_totals(), static_cast<double>(case_.batch.pairs)).balance;
-    take(kAuxLoss, {static_cast<float>(balance)});
-    take(kAuxTotal, {static_cast<float>(loss() + m.router_aux * balance)});
+    take(kAuxLoss, {static_cast<float>(balance)}, 0);
+    take(kAuxTotal, {static_cast<float>(loss() + m.router_aux * balance)}, 0);
     each_stored(kAuxGradients, optim::kGradients, inv_pairs(), take);
   }
 
   // Where there is a truth, the first step is compared with it.
   void run(const Take& take, Run* truth, std::vector<Comparison>& with_truth) {
     tell("logits");
-    take("logits", logits());
+    take("logits", logits(), 0);
     tell("gradients");
     set_step(0);
     if (in_fp8(options_)) engine_->calibrate();
@@ -380,7 +384,7 @@ class Run {
     if (options_.before_step) options_.before_step(*engine_);
     if (truth) with_truth = compare_step(*engine_, truth->engine());
     gradients();
-    take("loss", {static_cast<float>(loss())});
+    take("loss", {static_cast<float>(loss())}, 0);
     each_stored("grad.", optim::kGradients, inv_pairs(), take);
     train(take);
     each_stored("final.", optim::kParameters, 1, take);
@@ -429,8 +433,8 @@ class Run {
       engine_->post_result();
       norms.push_back(engine_->take_result().update.grad_norm);
     }
-    take("train_losses", losses);
-    take("grad_norms", norms);
+    take("train_losses", losses, 0);
+    take("grad_norms", norms, 0);
   }
 
   // Our values times `scale`, for each parameter that the case has under the prefix.
@@ -445,8 +449,17 @@ class Run {
       std::vector<float> ours(static_cast<std::size_t>(p.elements));
       engine_->device().copy_out(ours.data(), values + p.offset, p.elements * static_cast<std::int64_t>(sizeof(float)));
       for (float& v : ours) v = static_cast<float>(v * scale);
-      take(prefix + p.name, ours);
+      take(prefix + p.name, ours, rows_behind(p));
     }
+  }
+  // An expert has its share of the pairs.
+  double rows_behind(const model::StoredParameter& p) const {
+    const auto& offsets = engine_->layout().offsets;
+    double rows = static_cast<double>(case_.batch.pairs);
+    for (std::size_t i = 0; i < offsets.size(); ++i)
+      if (p.offset >= offsets[i] && p.offset < offsets[i] + engine_->table()[i].shape.elements())
+        rows *= engine_->table()[i].active;
+    return rows;
   }
 
   const OracleCase& case_;
@@ -458,15 +471,16 @@ class Run {
 };
 
 void compare(Verification& v, const std::string& key, std::span<const float> ours, std::span<const float> reference,
-             const Tolerances& tolerances) {
+             double rows, const Tolerances& tolerances) {
   const auto add = [&](Measure how, double tolerance) {
     v.comparisons.push_back({key, how, measure(how, ours, reference), tolerance});
   };
   const bool gradient = key.starts_with("grad.") || key.starts_with(kAuxGradients);
   if (gradient && tolerances.direction > 0) {
-    const double elements = static_cast<double>(std::max<std::size_t>(reference.size(), 1));
-    add(Measure::direction, tolerances.direction * (1 + tolerances.scatter / std::sqrt(elements)));
-    add(Measure::length, tolerances.length);
+    const auto of_few = [&](double n) { return 1 + tolerances.scatter / std::sqrt(std::max(n, 1.0)); };
+    const double scatter = of_few(static_cast<double>(reference.size())) * of_few(rows);
+    add(Measure::direction, tolerances.direction * scatter);
+    add(Measure::length, tolerances.length * scatter);
   } else if (gradient || key.starts_with("final.")) {
     add(Measure::difference, tolerances.parameters);
   } else {
@@ -513,12 +527,13 @@ std::vector<Comparison> compare_step(model::Engine& engine, model::Engine& truth
 //   sigma^2 = layers * (4 * 2 e4m3^2 + 4 * (e4m3^2 + e5m2^2)) + e4m3^2 + e5m2^2
 // This is too much, since the residual stream carries most past each branch, and too little where two results of one
 // product multiply each other (queries and keys, gate and up) and its casts count twice. An error of sigma at right
-// angles to a tensor is 1 - cos = sigma^2 / 2, and sigma^2 with the casts twice: that is for the direction. It is a
-// mean of squares, and of n elements two deviations of it are sqrt(8 / n) of itself: other roundings move the direction
-// of a norm of 32 by half of its mean either way (bench/fp8_noise.py), that of a matrix by a tenth. Of the length only
-// the part of an error along the tensor counts: two deviations of a mean of 16 parts are sigma / 2. A scale
-// that is off by two changes the length of some gradient by a half at least, which is more than that up to some 40
-// layers. Training moves weights by 0.3 of their length at most (six steps of 1e-3 on weights of 0.02), and sigma of
+// angles to a tensor is 1 - cos = sigma^2 / 2, and sigma^2 with the casts twice: that is for the direction. Of the
+// length only the part of an error along the tensor counts: two deviations of a mean of 16 parts are sigma / 2. Both
+// are means over the elements of a tensor and over the rows that its gradient is a sum over, and of n parts two
+// deviations of a mean of squares are sqrt(8 / n) of itself: other roundings move the direction of a norm of 32 by half
+// of its mean either way, and an expert of seven rows or a norm of 8 over 22 tokens by all of it (bench/fp8_noise.py).
+// A scale that is off by two changes the length of some gradient by a half at least, which is more than that up to some
+// 40 layers. Training moves weights by 0.3 of their length at most (six steps of 1e-3 on weights of 0.02), and sigma of
 // that elsewhere. Logits are bf16's and losses are means over tokens: both as in bf16.
 Tolerances fp8_tolerances(std::int64_t layers) {
   constexpr double kOfE4m3 = 0.027 * 0.027, kOfE5m2 = 0.053 * 0.053;
@@ -528,8 +543,8 @@ Tolerances fp8_tolerances(std::int64_t layers) {
           .norms = sigma / 2,
           .parameters = 0.3 * sigma,
           .direction = squares,
-          .scatter = std::sqrt(8.0),
           .length = sigma / 2,
+          .scatter = std::sqrt(8.0),
           .choices = sigma / 2};
 }
 
@@ -583,8 +598,8 @@ Verification verify(FileSystem& files, const Path& folder, device::Device& devic
   const auto compare_choices = [&](const Run& of, const char* key) {
     if (holds) v.comparisons.push_back({key, Measure::difference, of.differing_choices(), tolerances.choices});
   };
-  const Run::Take take = [&](const std::string& key, const auto& ours) {
-    compare(v, key, ours, c.floats(key), tolerances);
+  const Run::Take take = [&](const std::string& key, const auto& ours, double rows) {
+    compare(v, key, ours, c.floats(key), rows, tolerances);
   };
   if (holds) run.hold_choices(*cpu);
   run.run(take, truth.get(), with_truth);

@@ -26,8 +26,8 @@ struct Tolerances {
   double norms = 1e-4;       // gradient norms
   double parameters = 1e-3;  // gradients, and parameters after training
   double direction = 0;      // one minus the cosine; 0: gradients are compared by element
-  double scatter = 0;        // of n elements that is larger by scatter / sqrt(n) of itself
   double length = 0;
+  double scatter = 0;  // of n elements or rows both are larger by scatter / sqrt(n) of themselves
   double choices = 0;  // share of a token's experts that are others than in fp32; 0: gradients have their own experts
 };
 inline constexpr Tolerances kExactTolerances{};
