@@ -5,6 +5,7 @@
 // Two floors stand beside each figure. "tiles" is the dense rate times the share of the rows of tiles that a group has:
 // a tile of 128 rows is computed whole. "memory" is the rate at which every operand would have moved once at 4.2 TB/s;
 // a product can be no faster than that. Wanted: even at least 0.95 of dense, skewed at most 6% slower than even.
+// Each shape has a second part, of the same products in eight bits: SHAPE-fp8 names that alone.
 // Then what stands around the products (ops/experts.h), in microseconds, with the share of that rate of memory that it
 // reaches: "rows" names that part.
 #include <algorithm>
@@ -85,12 +86,35 @@ class Arrays {
       const auto x = static_cast<float>(random.uniform(i) * 2 - 1);
       block[i] = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(x) >> 16);
     }
-    for (std::int64_t at = 0; at < t.bytes(); at += kBlock)
-      card_.copy_in(t.as<std::byte>() + at, block.data(), std::min(kBlock, t.bytes() - at));
+    fill(t, block.data(), kBlock);
+    return t;
+  }
+  // Numbers between 1/8 and 2 of either sign, in either format.
+  Tensor codes(DType dtype, const Shape& shape) {
+    const Tensor t = array(dtype, shape);
+    std::vector<std::uint8_t> block(1 << 20);
+    const Random random(2, buffers_.size());
+    for (std::size_t i = 0; i < block.size(); ++i) {
+      const auto bits = static_cast<std::uint8_t>(random.below(i, 32));
+      block[i] = static_cast<std::uint8_t>(0x30 | (bits & 15) | (bits & 16) << 3);
+    }
+    fill(t, block.data(), std::ssize(block));
+    return t;
+  }
+  Tensor scales(std::int64_t count) {
+    const Tensor t = array(DType::f32, {count * ops::kScaleFloats});
+    const std::vector<ops::Fp8Scale> ones(static_cast<std::size_t>(count),
+                                          ops::Fp8Scale{.inverse = 1, .scale = 1, .next = 0, .amax = 1, .history = {}});
+    card_.copy_in(t.data, ones.data(), t.bytes());
     return t;
   }
 
  private:
+  void fill(const Tensor& t, const void* block, std::int64_t bytes) {
+    for (std::int64_t at = 0; at < t.bytes(); at += bytes)
+      card_.copy_in(t.as<std::byte>() + at, block, std::min(bytes, t.bytes() - at));
+  }
+
   device::CudaDevice& card_;
   std::vector<std::unique_ptr<device::Buffer>> buffers_;
 };
@@ -162,6 +186,37 @@ void bench(const Experts& e, device::CudaDevice& card) {
   compare("dw, added", e, ops::GroupedLinearWeightGrad<Tensor>{x, dy, offsets, dweight, true}, dense_dw, offsets, card);
 }
 
+constexpr const char* kFp8 = "-fp8";
+void bench_fp8(const Experts& e, device::CudaDevice& card) {
+  std::printf("%s%s\n", e.name.c_str(), kFp8);
+  Arrays arrays(card);
+  const Tensor x = arrays.codes(DType::e4m3, {e.rows, e.k}), dy = arrays.codes(DType::e5m2, {e.rows, e.m});
+  const Tensor x_turned = arrays.codes(DType::e4m3, {e.k, e.rows}),
+               dy_turned = arrays.codes(DType::e5m2, {e.m, e.rows});
+  const Tensor y = arrays.array(DType::bf16, dy.shape), dx = arrays.array(DType::bf16, x.shape);
+  const Tensor weight = arrays.codes(DType::e4m3, {e.groups, e.m, e.k});
+  const Tensor weight_turned{weight.data, weight.dtype, {e.groups, e.k, e.m}};
+  const Tensor dweight = arrays.array(DType::f32, weight.shape), offsets = arrays.array(DType::i32, {e.groups + 1});
+  const Tensor scale = arrays.scales(1), scales = arrays.scales(e.groups);
+  const Tensor workspace = arrays.array(DType::u8, {ops::kProductWorkspaceBytes});
+  const Tensor one{weight.data, weight.dtype, {e.m, e.k}}, one_turned{weight.data, weight.dtype, {e.k, e.m}};
+  const Tensor done{dweight.data, dweight.dtype, {e.m, e.k}};
+  card.fill(dweight.data, 0, dweight.bytes());
+  const auto dense = [&](const Tensor& a, const Tensor& b, const Tensor& c, bool accumulate, bool fast) {
+    ops::Fp8Product<Tensor> op{.a = a, .b = b, .a_scale = scale, .b_scale = scale, .c = c, .accumulate = accumulate};
+    op.workspace = workspace;
+    op.how.fast_sums = fast;
+    return op;
+  };
+  ops::GroupedFp8Product<Tensor> forward{x, weight, offsets, scale, scales, y};
+  forward.how.fast_sums = true;
+  compare("y", e, forward, dense(x, one, y, false, true), offsets, card);
+  compare("dx", e, ops::GroupedFp8Product<Tensor>{dy, weight_turned, offsets, scale, scales, dx},
+          dense(dy, one_turned, dx, false, false), offsets, card);
+  compare("dw, added", e, ops::GroupedFp8WeightGrad<Tensor>{dy_turned, x_turned, offsets, scale, scale, dweight, true},
+          dense(dy_turned, x_turned, done, true, false), offsets, card);
+}
+
 // Routes, sort, gather and sums of OLMoE: 32,768 tokens of 2048, 8 of 64 experts each.
 constexpr const char* kRows = "rows";
 void bench_rows(device::CudaDevice& card) {
@@ -216,19 +271,27 @@ void bench_rows(device::CudaDevice& card) {
 }
 
 int run(const std::vector<std::string>& words) {
+  const auto asked = [&](const std::string& name) {
+    return words.empty() || std::ranges::find(words, name) != words.end();
+  };
   for (const std::string& word : words)
-    if (word != kRows && std::ranges::find(kShapes, word, &Experts::name) == kShapes.end())
-      fail_user("{} is none of the shapes; the first is {}, and {} is what stands around products", word,
-                kShapes[0].name, kRows);
+    if (word != kRows &&
+        std::ranges::none_of(kShapes, [&](const Experts& e) { return e.name == word || e.name + kFp8 == word; }))
+      fail_user(
+          "{} is none of the shapes; the first is {}, {}{} has its products in eight bits, and {} is what stands "
+          "around products",
+          word, kShapes[0].name, kShapes[0].name, kFp8, kRows);
   if (device::cuda_status().cards.empty()) {
     std::puts("no GPU");
     return 0;
   }
   device::CudaDevice card;
-  std::printf("%s, bf16, sums in fp32\n", card.name().c_str());
-  for (const Experts& e : kShapes)
-    if (words.empty() || std::ranges::find(words, e.name) != words.end()) bench(e, card);
-  if (words.empty() || std::ranges::find(words, kRows) != words.end()) bench_rows(card);
+  std::printf("%s, bf16 and fp8, sums in fp32\n", card.name().c_str());
+  for (const Experts& e : kShapes) {
+    if (asked(e.name)) bench(e, card);
+    if (asked(e.name + kFp8)) bench_fp8(e, card);
+  }
+  if (asked(kRows)) bench_rows(card);
   return 0;
 }
 
