@@ -245,7 +245,7 @@ def shared_words(rows):
 def gather(folder, machine, cuda, date):
     path = lambda name: os.path.join(folder, name)
     rows = of_redline(path("long.jsonl"), "redline")
-    for name, arm in (("middle", "redline, a third of it"), ("short", "redline, two minutes")):
+    for name, arm in (("middle", "redline, a third of it"), ("short", "redline, as long as PyTorch")):
         if os.path.exists(path(name + ".jsonl")):
             rows += of_redline(path(name + ".jsonl"), arm)
     versions = {"cuda": cuda}
@@ -311,14 +311,14 @@ def shown(rows):
 def equal_seconds(rows):
     """(seconds, bits a byte of PyTorch, of redline's run whose schedule is as long, of the long run) where PyTorch was
     evaluated; None where there is none."""
-    short, long = of_arm(rows, "redline, two minutes"), of_arm(rows, "redline")
+    short, long = of_arm(rows, "redline, as long as PyTorch"), of_arm(rows, "redline")
     return [(row["seconds"], row["bits_per_byte"], at_seconds(short, row["seconds"]),
              at_seconds(long, row["seconds"])) for row in of_arm(rows, "PyTorch, AdamW")]
 
 
 def equal_lines(rows):
     cell = lambda bits: "" if bits is None else f"{bits:.4f}"
-    return (["seconds of steps", "PyTorch, AdamW", "redline, two minutes", "redline, the long run on its way"],
+    return (["seconds of steps", "PyTorch, AdamW", "redline, as long as PyTorch", "redline, the long run on its way"],
             [[f"{seconds:.0f}", *map(cell, bits)] for seconds, *bits in equal_seconds(rows)])
 
 

@@ -92,7 +92,7 @@ class Files(unittest.TestCase):
         self.assertEqual(len(long_run.shown(result["rows"])), 6 + 4 + 2)
         (sixty, peer, short, long), (end, *_) = long_run.equal_seconds(result["rows"])
         self.assertEqual((sixty, end, peer), (60.4, 120.8, round(5.8 * result["bits_per_nat"], 5)))
-        of_short = [row for row in result["rows"] if row["arm"] == "redline, two minutes"]
+        of_short = [row for row in result["rows"] if row["arm"] == "redline, as long as PyTorch"]
         self.assertTrue(of_short[0]["bits_per_byte"] > short > of_short[1]["bits_per_byte"])
         self.assertTrue(long > of_short[1]["bits_per_byte"])
         self.assertEqual(long_run.at_seconds(of_short, 125), of_short[-1]["bits_per_byte"])
