@@ -26,7 +26,7 @@ Clock clock_of(const program::Node& node) {
 
 // What a collective of a program is of, in words.
 std::string_view sent_of(const program::Node& node, Collective collective) {
-  if (collective == Collective::gather_shards)
+  if (collective == Collective::gather_shards && node.name != "gather sums")
     return node.phase == program::Phase::forward ? "weights" : "weights, backward pass";
   if (collective == Collective::all_to_all)
     return node.phase == program::Phase::forward ? "heads" : "heads, backward pass";

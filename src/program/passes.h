@@ -106,8 +106,8 @@ void run_beside(ProgramSet& set, Program& program, std::vector<Node> before);
 //   zero1  the same, to each part's owner only; weights come from their owners before they are first used
 //   fsdp   weights of a unit are there from one unit before its use until its last use, and again on the way back;
 //          gradients of a unit are added up into their owners' shards, and forgotten
-// Where the state has several copies (Sharing::shards), all of that happens among the holders of each, and the owners
-// of a part add up its gradients once a step.
+// Where the state has several copies (Sharing::shards), all of that happens among the holders of each, and once a step
+// gradients are added up between copies, an even slice of each unit by every holder.
 // Weights of products in eight bits travel in eight bits. Every collective is a pair of nodes, so that it travels while
 // other nodes compute. In every mode, the totals that decide an update are added up over the ranks, and scales of
 // operands in eight bits follow what any rank has seen. Exchanges between the ranks of a row stand in the program
