@@ -226,7 +226,7 @@ void plan_gpus(const std::string& name, const config::Config& config, const perf
   const std::int64_t per_node = wanted.per_node > 0 ? wanted.per_node : 8;
   GpusPlan p;
   p.name = name;
-  p.network = wanted.network.empty() ? "ndr" : wanted.network;
+  p.network = wanted.network.empty() ? perf::kUsualNetwork : wanted.network;
   const perf::Network& network = perf::network_called(p.network);
   if (network.id == perf::kNoNetwork && wanted.gpus > per_node)
     fail_user(

@@ -355,7 +355,7 @@ Choice choose_together(FileSystem& files, const ConfigWords& words, const TrainR
 
 // How ranks share the state, and the reason where "auto" chose it.
 perf::ModeChoice mode_of(const config::Config& c, device::Device& device, const Ranks& ranks) {
-  if (c.parallel.mode != "auto") return {dist::mode_named(c.parallel.mode), ""};
+  if (c.parallel.mode != "auto") return {{dist::mode_named(c.parallel.mode), static_cast<int>(c.parallel.shards)}, ""};
   return perf::choose_mode(c, perf::rank_machine(device, ranks.count(), ranks.on_this_machine()), ranks.count());
 }
 
@@ -446,17 +446,19 @@ int train_as(const TrainRequest& asked, const ConfigWords& words, Ranks& ranks) 
     };
     if (ranks.alone()) place({});
     if (!ranks.alone()) {
-      std::string mode;
+      perf::ModeChoice way;
+      config::Parallel shared = options.config.parallel;  // the run keeps its own: another number of ranks may go on
       if (ranks.leads()) {
-        const perf::ModeChoice found = mode_of(options.config, *device, ranks);
-        mode = name_of(found.mode);
-        if (!found.why.empty())
-          sinks->observer().on(train::Note{fmt::format("parallel.mode = auto: {}, {}", mode, found.why)});
-        place(dist::sharing_of(options.config.parallel, 0, ranks.count(), found.mode));
+        way = mode_of(options.config, *device, ranks);
+        if (!way.why.empty())
+          sinks->observer().on(train::Note{fmt::format("parallel.mode = auto: {}, {}", way.name(), way.why)});
+        shared.shards = way.shards;
+        place(dist::sharing_of(shared, 0, ranks.count(), way.mode));
       }
       // Numbers that rank 0 has found in place of "auto".
       const io::Json settled = io::Json::parse(ranks.broadcast(io::Json{
-          {"mode", mode},
+          {"mode", name_of(way.mode)},
+          {"shards", way.shards},
           {"config", config::dump(train::as_kept(options.config))},
           {"placement", to_json(options.config.memory.placement)}}.dump()));
       if (!ranks.leads()) {
@@ -464,7 +466,9 @@ int train_as(const TrainRequest& asked, const ConfigWords& words, Ranks& ranks) 
         options.config.memory.placement = placement_of(settled.at("placement"));
       }
       ranks.connect(*device, options.config.parallel.timeout);
-      options.team = ranks.team(dist::mode_named(settled.at("mode").get<std::string>()), options.config.parallel);
+      shared = options.config.parallel;
+      shared.shards = settled.at("shards").get<std::int64_t>();
+      options.team = ranks.team(dist::mode_named(settled.at("mode").get<std::string>()), shared);
     }
     const train::TrainResult result = train::train(options, *device, files);
     at_end.reset();

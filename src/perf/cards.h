@@ -73,6 +73,7 @@ struct Network {
 std::span<const Network> networks();
 const Network& network_called(std::string_view id);       // an unknown name is a UserError that lists all
 inline constexpr std::string_view kNoNetwork = "nvlink";  // one node alone
+inline constexpr std::string_view kUsualNetwork = "ndr";  // taken for granted where nothing says what is there
 
 // The link between the cards of one node.
 struct CardLink {

@@ -15,9 +15,12 @@
 namespace redline::perf {
 namespace {
 
-// Modes within this of the fastest are as fast; of them the one is taken that sends the fewest bytes.
-constexpr double kAsFast = 0.995;
-constexpr double kAsLong = 1.005;  // the same of times, on ranks that were started
+constexpr double kAsFast = 0.995;  // ways within this of the fastest are as fast
+
+config::Config with_way(config::Config config, const Way& way) {
+  config.parallel.shards = way.shards;
+  return config;
+}
 
 // Plans on ranks, each beside one rank alone with its setting.
 class Ranked {
@@ -67,8 +70,32 @@ bool move_bytes(ScalePlan& s) {
 
 double RankPlan::tokens_of_ranks() const { return static_cast<double>(tokens_per_step) * ranks; }
 
-std::string RankPlan::name() const {
+std::string Way::name() const {
   return shards > 0 ? fmt::format("{} of {}", name_of(mode), shards) : std::string(name_of(mode));
+}
+
+std::vector<Way> ways_for(const config::Config& config, const std::optional<Fabric>& fabric, int ranks) {
+  const int shards = static_cast<int>(config.parallel.shards);
+  std::vector<Way> ways;
+  for (const Mode mode : train::modes_for(config, ranks)) {
+    if (mode == Mode::fsdp && shards == 0 && fabric && fabric->nodes(ranks) > 1 && fabric->ranks_per_node > 1 &&
+        ranks % fabric->ranks_per_node == 0)
+      ways.push_back({mode, fabric->ranks_per_node});
+    ways.push_back({mode, mode == Mode::ddp ? 0 : shards});
+  }
+  return ways;
+}
+
+std::optional<std::size_t> fastest_way(std::span<const RankPlan> plans) {
+  double fastest = 0;
+  for (const RankPlan& p : plans)
+    if (p.fits) fastest = std::max(fastest, p.expected.tokens_per_s);
+  std::optional<std::size_t> chosen;
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    if (!plans[i].fits || plans[i].expected.tokens_per_s < kAsFast * fastest) continue;
+    if (!chosen || plans[i].times.bytes_sent() < plans[*chosen].times.bytes_sent()) chosen = i;
+  }
+  return chosen;
 }
 
 ScalePlan plan_ranks(const config::Config& config, const Machine& machine, const Fabric& fabric, int ranks,
@@ -82,37 +109,26 @@ ScalePlan plan_ranks(const config::Config& config, const Machine& machine, const
   Ranked ranked(s.config, machine);
   // Rows that somebody wrote stay, where they fit.
   const bool keeps_rows = config.origins.written("train.batch_size") && !config.train.automatic_batch_size;
-  const auto add = [&](const config::Config& way, Mode mode) {
-    const Spread spread{.mode = mode, .ranks = ranks, .fabric = fabric};
-    if (keeps_rows)
-      if (Plan own = make_plan(way, machine, spread); own.fits) return s.modes.push_back(ranked(std::move(own)));
-    Choice choice = choose(way, machine, best_alone, spread);
-    s.modes.push_back(ranked(choice.best.empty() ? std::move(choice.smallest.value()) : std::move(choice.best[0])));
-  };
-  for (const Mode mode : train::modes_for(config, ranks)) {
-    if (mode == Mode::fsdp && config.parallel.shards == 0 && fabric.nodes(ranks) > 1 && fabric.ranks_per_node > 1 &&
-        ranks % fabric.ranks_per_node == 0) {
-      config::Config inside = config;
-      inside.parallel.shards = fabric.ranks_per_node;
-      add(inside, mode);
+  for (const Way& way : ways_for(config, fabric, ranks)) {
+    const config::Config shared = with_way(config, way);
+    const Spread spread{.mode = way.mode, .ranks = ranks, .fabric = fabric};
+    std::optional<Plan> plan;
+    if (keeps_rows) plan = make_plan(shared, machine, spread);
+    if (!plan || !plan->fits) {
+      Choice choice = choose(shared, machine, best_alone, spread);
+      plan = choice.best.empty() ? std::move(choice.smallest) : std::move(choice.best[0]);
     }
-    add(config, mode);
+    s.modes.push_back(ranked(std::move(*plan)));
   }
   REDLINE_CHECK(!s.modes.empty(), "there is no mode for it");
 
   s.asked = config.parallel.mode != "auto";
-  double fastest = 0;
-  for (const RankPlan& p : s.modes)
-    if (p.fits) fastest = std::max(fastest, p.expected.tokens_per_s);
-  std::optional<std::size_t> chosen;
-  for (std::size_t i = 0; i < s.modes.size(); ++i) {
-    const RankPlan& p = s.modes[i];
-    if (s.asked ? name_of(p.mode) != config.parallel.mode || p.shards != config.parallel.shards
-                : !p.fits || p.expected.tokens_per_s < kAsFast * fastest)
-      continue;
-    if (!chosen || p.times.bytes_sent() < s.modes[*chosen].times.bytes_sent()) chosen = i;
-  }
-  s.chosen = chosen.value_or(s.modes.size() - 1);  // nothing fits: the last needs least
+  const auto was_asked = [&](const RankPlan& p) {
+    return name_of(p.mode) == config.parallel.mode && p.shards == config.parallel.shards;
+  };
+  s.chosen = s.asked ? static_cast<std::size_t>(std::ranges::find_if(s.modes, was_asked) - s.modes.begin())
+                     : fastest_way(s.modes).value_or(s.modes.size());
+  s.chosen = std::min(s.chosen, s.modes.size() - 1);  // nothing fits: the last needs least
   s.config.parallel.shards = s.choice().shards;
 
   std::vector<int> numbers = {1, 8, 64, 1024, ranks};
@@ -221,43 +237,44 @@ RankMachine rank_machine(device::Device& device, int ranks, int ranks_per_node) 
   if (m.machine.kind == device::Kind::cpu) m.machine.memory /= ranks_per_node;  // which share the machine's
   const Card* const card = device.kind() == device::Kind::cuda ? find_card(device.name()) : nullptr;
   if (!card) return m;
-  const Network& network = network_called(ranks > ranks_per_node ? "ndr" : kNoNetwork);
+  const Network& network = network_called(ranks > ranks_per_node ? kUsualNetwork : kNoNetwork);
   return {machine_now(device), fabric_of(*card, network, ranks_per_node, ranks_per_node)};
 }
 
 ModeChoice choose_mode(const config::Config& config, const RankMachine& m, int ranks) {
-  const std::vector<Mode> modes = train::modes_for(config, ranks);
-  REDLINE_CHECK(!modes.empty(), "there is no mode for it");
-  if (modes.size() == 1) {
-    const Mode refused = modes[0] == Mode::ddp ? Mode::fsdp : Mode::ddp;
-    return {modes[0], fmt::format("the only one that goes with {}", train::refused_by(config, refused)->setting)};
+  const std::vector<Way> ways = ways_for(config, m.fabric, ranks);
+  REDLINE_CHECK(!ways.empty(), "there is no mode for it");
+  if (ways.size() == 1) {
+    const Mode refused = ways[0].mode == Mode::ddp ? Mode::fsdp : Mode::ddp;
+    return {ways[0], fmt::format("the only one that goes with {}", train::refused_by(config, refused)->setting)};
   }
-  struct Way {
-    Mode mode;
-    double seconds = 0;
-  };
-  std::vector<Way> fit;
-  for (const Mode mode : modes) {
-    if (m.fabric) {
-      const Plan p = make_plan(config, m.machine, {.mode = mode, .ranks = ranks, .fabric = m.fabric});
-      if (p.fits) fit.push_back({mode, p.expected.step_seconds});
-    } else {
-      const dist::Sharing sharing = dist::sharing_of(config.parallel, ranks - 1, ranks, mode);
-      const std::int64_t allowed = std::min(m.machine.memory, config::bytes_of_amount(config.memory.limit));
-      if (train::memory_needed(config, m.machine.kind, sharing) <= allowed) fit.push_back({mode});
-    }
-  }
-  if (fit.empty()) return {modes.back(), "nothing fits, and it needs least"};
-  const auto zero1 = std::ranges::find(fit, Mode::zero1, &Way::mode);
   if (!m.fabric) {
-    if (zero1 != fit.end()) return {Mode::zero1, "it fits"};
-    return {fit.back().mode, "zero1 does not fit"};
+    const std::int64_t allowed = std::min(m.machine.memory, config::bytes_of_amount(config.memory.limit));
+    const auto fits = [&](const Way& way) {
+      const dist::Sharing sharing = dist::sharing_of(config.parallel, ranks - 1, ranks, way.mode);
+      return train::memory_needed(config, m.machine.kind, sharing) <= allowed;
+    };
+    const auto zero1 = std::ranges::find(ways, Mode::zero1, &Way::mode);
+    if (zero1 != ways.end() && fits(*zero1)) return {*zero1, "it fits"};
+    return {ways.back(), fits(ways.back()) ? "zero1 does not fit" : "nothing fits, and it needs least"};
   }
-  const Way fastest = *std::ranges::min_element(fit, {}, &Way::seconds);
-  const Way chosen = zero1 != fit.end() && zero1->seconds <= kAsLong * fastest.seconds ? *zero1 : fastest;
+  std::vector<RankPlan> plans;
   std::vector<std::string> times;
-  for (const Way& w : fit) times.push_back(fmt::format("{} {:.0f} ms", name_of(w.mode), 1e3 * w.seconds));
-  return {chosen.mode, fmt::format("the fastest by the plan ({})", fmt::join(times, ", "))};
+  for (const Way& way : ways) {
+    plans.push_back(
+        {make_plan(with_way(config, way), m.machine, {.mode = way.mode, .ranks = ranks, .fabric = m.fabric}), 0});
+    if (plans.back().fits)
+      times.push_back(fmt::format("{} {:.0f} ms", way.name(), 1e3 * plans.back().expected.step_seconds));
+  }
+  const std::optional<std::size_t> chosen = fastest_way(plans);
+  if (!chosen) return {ways.back(), "nothing fits, and it needs least"};
+  std::string why = fmt::format("the fastest by the plan ({})", fmt::join(times, ", "));
+  if (m.fabric->nodes(ranks) > 1)
+    why += fmt::format(
+        "; {} is taken for granted between machines, and `redline plan --gpus {} --network NAME` says "
+        "what others ask for",
+        network_called(kUsualNetwork).name, ranks);
+  return {ways[*chosen], std::move(why)};
 }
 
 AutoBatch find_batch_size_on_ranks(const config::Config& config, device::Device& device, int ranks,
@@ -266,18 +283,19 @@ AutoBatch find_batch_size_on_ranks(const config::Config& config, device::Device&
   const std::optional<Fabric>& fabric = rank.fabric;
   Machine machine = fabric ? rank.machine : machine_now(device);
   if (machine.kind == device::Kind::cpu) machine.memory = rank.machine.memory;
-  std::vector<Mode> modes = train::modes_for(config, ranks);
-  if (config.parallel.mode != "auto") modes = {dist::mode_named(config.parallel.mode)};
-  std::optional<Plan> best, least;
-  for (const Mode mode : modes) {
-    const Choice choice = choose(config, machine, {.runners_up = 0}, {.mode = mode, .ranks = ranks, .fabric = fabric});
+  std::vector<Way> ways = ways_for(config, fabric, ranks);
+  if (config.parallel.mode != "auto")
+    ways = {{dist::mode_named(config.parallel.mode), static_cast<int>(config.parallel.shards)}};
+  std::vector<RankPlan> plans;
+  std::optional<Plan> least;
+  for (const Way& way : ways) {
+    Choice choice =
+        choose(with_way(config, way), machine, {.runners_up = 0}, {.mode = way.mode, .ranks = ranks, .fabric = fabric});
     if (!least || choice.smallest->memory.total() < least->memory.total()) least = choice.smallest;
-    if (choice.best.empty()) continue;
-    const Plan& p = choice.best[0];
-    // As choose_mode() has it: zero1 where it is as fast.
-    const double worth = mode == Mode::zero1 ? kAsFast : best && best->mode == Mode::zero1 ? kAsLong : 1;
-    if (!best || p.expected.tokens_per_s > worth * best->expected.tokens_per_s) best = p;
+    if (!choice.best.empty()) plans.push_back({std::move(choice.best[0]), 0});
   }
+  const std::optional<std::size_t> best_way = fastest_way(plans);
+  const RankPlan* const best = best_way ? &plans[*best_way] : nullptr;
   if (!best)
     fail_user(
         "train.batch_size = \"auto\": nothing fits into {:.1f} GiB: even {} with parallel.mode = \"{}\"; start more "

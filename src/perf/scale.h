@@ -4,6 +4,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -11,20 +12,32 @@
 
 namespace redline::perf {
 
-// One mode on so many ranks.
+// One way to share the state out.
+struct Way {
+  dist::Mode mode = dist::Mode::zero1;
+  int shards = 0;            // ranks that share out one copy of it; 0: all
+  std::string name() const;  // "fsdp", or "fsdp of 8"
+};
+
+// One way on so many ranks.
 struct RankPlan : Plan {
   double efficiency = 0;           // of one rank alone with the same setting
   double tokens_of_ranks() const;  // of a step of all
-  std::string name() const;        // "fsdp", or "fsdp of 8" where so many ranks share out a copy of the state
+  std::string name() const { return Way{mode, shards}.name(); }
 };
+
+// What plans and runs choose among: train::modes_for(), and on several nodes fsdp inside of each, before fsdp over all
+// of them.
+std::vector<Way> ways_for(const config::Config& config, const std::optional<Fabric>& fabric, int ranks);
+// The choice, for plans and for runs: of the plans that fit, and are as fast as the fastest, the one that sends the
+// fewest bytes. Nothing: none fits.
+std::optional<std::size_t> fastest_way(std::span<const RankPlan> plans);
 
 struct ScalePlan {
   Machine machine;
   Fabric fabric;
-  config::Config config;  // that the choice is of: the one that was asked for, or a relaxed one
-  // As train::modes_for(), each with its fastest setting that fits, else its smallest; and on several nodes fsdp inside
-  // of each, before fsdp over all of them.
-  std::vector<RankPlan> modes;
+  config::Config config;          // that the choice is of: the one that was asked for, or a relaxed one
+  std::vector<RankPlan> modes;    // every one of ways_for(), with its fastest setting that fits, else its smallest
   std::size_t chosen = 0;         // of modes
   bool asked = false;             // parallel.mode said which
   std::vector<RankPlan> scaling;  // the choice on other numbers of ranks, fewest first
@@ -55,15 +68,14 @@ struct RankMachine {
   std::optional<Fabric> fabric;
 };
 // Describes ranks with such a device each, so many on a machine, whose memory CPUs share. Links come from the tables
-// (perf/cards.h); machines are taken to be connected by NDR InfiniBand, since nothing says what does.
+// (perf/cards.h); machines are taken to be connected by kUsualNetwork, since nothing says what does.
 RankMachine rank_machine(device::Device& device, int ranks, int ranks_per_node);
 
-struct ModeChoice {
-  dist::Mode mode = dist::Mode::zero1;
+struct ModeChoice : Way {
   std::string why;  // a clause: "the fastest by the plan (zero1 281 ms, ddp 290 ms, fsdp 303 ms)"
 };
-// Chooses for the configuration's own batch and recompute. Among modes of equal speed (kAsLong) zero1 wins. Without
-// links the choice is zero1, or fsdp where zero1 does not fit.
+// Chooses as plan_ranks() does, for the configuration's own batch and recompute. Without links the choice is zero1, or
+// fsdp where zero1 does not fit.
 ModeChoice choose_mode(const config::Config& config, const RankMachine& machine, int ranks);
 
 // train.batch_size = "auto" on ranks: the plan's word, for a rank's share of the state in the mode that is set, or in
