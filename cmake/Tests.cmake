@@ -107,6 +107,7 @@ python_test(python/redline_test tests/python/redline_test.py "${program}")
 # The soak test itself is a command (CONTRIBUTING.md); here only: it finds the faults of planted programs.
 python_test(soak/soak_test tests/soak/soak_test.py "${program}")
 python_test(bench/claims_test bench/claims_test.py "${program}")
+python_test(bench/network_table bench/network_table.py --check "${program}")
 python_test(docs/commands_test tests/docs/commands_test.py "${program}")
 
 # Ranks on several machines, which are network namespaces, as the launchers of others start them.
