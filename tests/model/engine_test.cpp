@@ -337,6 +337,42 @@ INSTANTIATE_TEST_SUITE_P(Plain, Models, ::testing::ValuesIn(model_cases(0)), cas
 INSTANTIATE_TEST_SUITE_P(Dropping, Models, ::testing::ValuesIn(model_cases(0.2)), case_name);
 INSTANTIATE_TEST_SUITE_P(Plain, ModelsWithoutDropout, ::testing::ValuesIn(model_cases(0)), case_name);
 
+// Whatever stands behind the documents, routers count their tokens alone, and so do gradients and the balance.
+TEST(Experts, PaddingIsRoutedNowhere) {
+  device::CpuDevice device(1);
+  for (const char* family : {"olmoe", "qwen3_moe", "mixtral"}) {
+    config::Model model = tiny_model(family);
+    model.router_aux = 0.5;
+    const std::vector documents = {random_document(1, 9, model.vocab), random_document(2, 14, model.vocab)};
+    std::vector<double> totals;
+    std::vector<float> gradients;
+    double loss = 0;
+    for (const std::int64_t length : {23, 24, 61}) {
+      LoweringOptions o;
+      o.batch = {.rows = 1, .seq_len = length, .max_segments = 4};
+      TinyEngine engine(model, o, device);
+      const data::Batch batch = batch_of(o.batch, documents);
+      engine.upload(batch);
+      engine.set_step(0, 1e-3, static_cast<double>(batch.pairs), 0);
+      engine.executor().poison_transients();
+      engine.micro_step(true);
+      const std::vector<double> now = engine.router_totals();
+      const std::vector<float> of_now = array_of(engine, optim::kGradients);
+      if (length == 23) {
+        totals = now, gradients = of_now, loss = engine.loss_sum();
+        const RouterFigures figures = router_figures(model, totals, static_cast<double>(batch.pairs));
+        EXPECT_GT(figures.balance, 1) << family;
+        continue;
+      }
+      EXPECT_NEAR(engine.loss_sum(), loss, 1e-5 * loss) << family << " " << length;
+      ASSERT_EQ(now.size(), totals.size());
+      for (std::size_t i = 0; i < now.size(); ++i)
+        EXPECT_NEAR(now[i], totals[i], 1e-5 * std::abs(totals[i]) + 1e-9) << family << " " << length << ": " << i;
+      EXPECT_LT(relative_error(of_now, gradients), 1e-5) << family << " " << length;
+    }
+  }
+}
+
 TEST(Dropout, DependsOnTheStepAndOnTheMicroBatch) {
   config::Model model = tiny_model("llama");
   model.dropout = 0.3;

@@ -20,8 +20,8 @@ namespace {
 
 using namespace redline::testing;
 
-config::Model moments_model() {
-  config::Model model = tiny_model("qwen3");
+config::Model moments_model(const char* family = "qwen3") {
+  config::Model model = tiny_model(family);
   model.vocab = 50;  // the embedding ends within a block
   return model;
 }
@@ -37,13 +37,21 @@ std::vector<const optim::StateArray*> rows_of(const LoweredModel& m, std::string
   return rows;
 }
 
-TEST(Moments, OfMatricesInLayersAloneAreInEightBits) {
-  const LoweredModel m = lower(moments_model(), moments_options("8bit"));
+class MomentsOfFamily : public ::testing::TestWithParam<const char*> {
+ protected:
+  config::Model model_ = moments_model(GetParam());
+};
+INSTANTIATE_TEST_SUITE_P(Families, MomentsOfFamily, ::testing::Values("qwen3", "olmoe"),
+                         [](const auto& of) { return std::string(of.param); });
+
+// Those of experts are such matrices, routers are none.
+TEST_P(MomentsOfFamily, OfMatricesInLayersAloneAreInEightBits) {
+  const LoweredModel m = lower(model_, moments_options("8bit"));
   EXPECT_EQ(program::check_plan(m.set), std::vector<std::string>{});
   std::int64_t small = 0, covered = 0;
   for (std::size_t i = 0; i < m.table.size(); ++i) {
     const ParameterSpec& p = m.table[i];
-    EXPECT_EQ(p.by_matrix, p.kind == ParameterKind::linear) << p.name;
+    EXPECT_EQ(p.by_matrix, p.kind == ParameterKind::linear && !p.name.ends_with("/router")) << p.name;
     for (const std::string_view name : {optim::kFirstMoments, optim::kSecondMoments})
       for (const optim::StateArray* row : rows_of(m, name)) {
         const std::int64_t offset = m.layout.offsets[i];
@@ -60,8 +68,8 @@ TEST(Moments, OfMatricesInLayersAloneAreInEightBits) {
   const auto moments = [](const LoweredModel& lowered) {
     return lowered.set.memory.device.by_role[static_cast<int>(program::Role::moment)];
   };
-  const std::int64_t fp32 = moments(lower(moments_model(), moments_options("fp32"))),
-                     bf16 = moments(lower(moments_model(), moments_options("bf16")));
+  const std::int64_t fp32 = moments(lower(model_, moments_options("fp32"))),
+                     bf16 = moments(lower(model_, moments_options("bf16")));
   EXPECT_NEAR(static_cast<double>(bf16), 0.5 * static_cast<double>(fp32), 512);
   EXPECT_NEAR(static_cast<double>(moments(m)),
               static_cast<double>(fp32 - 8 * codes.range.elements() + 2 * codes.range.elements() +
@@ -97,17 +105,19 @@ double train(Engine& engine, int steps) {
   return loss;
 }
 
-TEST(Moments, TrainAsFp32Does) {
+TEST_P(MomentsOfFamily, TrainAsFp32Does) {
   device::CpuDevice device(1);
   std::map<std::string, double> losses;
   for (const char* moments : {"fp32", "bf16", "8bit"}) {
-    Engine engine(moments_model(), moments_options(moments), device);
+    Engine engine(model_, moments_options(moments), device);
     losses[moments] = train(engine, 80);
   }
-  Engine start(moments_model(), moments_options("fp32"), device);
+  Engine start(model_, moments_options("fp32"), device);
   EXPECT_LT(losses["fp32"], 0.6 * train(start, 4)) << "nothing was learned";
-  EXPECT_NEAR(losses["bf16"], losses["fp32"], 0.03 * losses["fp32"]);
-  EXPECT_NEAR(losses["8bit"], losses["fp32"], 0.06 * losses["fp32"]);
+  // Other updates send some tokens to other experts.
+  const double allowed = (model_.experts > 0 ? 0.12 : 0.03) * losses["fp32"];
+  EXPECT_NEAR(losses["bf16"], losses["fp32"], allowed);
+  EXPECT_NEAR(losses["8bit"], losses["fp32"], std::max(allowed, 0.06 * losses["fp32"]));
 }
 
 // All moments of a kind as floats, in the order of the flat layout.

@@ -39,7 +39,10 @@ double muon_step(Engine& engine, int index, std::uint64_t key = 0) {
   return step_on(engine, batch, index, kMuonLr);
 }
 
-bool in_layer(const StoredParameter& p) { return p.name.find("layers.") != p.name.npos && p.shape.size() == 2; }
+// Routers are AdamW's.
+bool in_layer(const StoredParameter& p) {
+  return p.name.find("layers.") != p.name.npos && p.shape.size() == 2 && !p.name.ends_with(".gate.weight");
+}
 
 using Matrix = std::vector<double>;
 Matrix turned(const Matrix& x, std::size_t rows, std::size_t columns) {
@@ -121,7 +124,10 @@ TEST_P(MuonModels, EveryMatrixMovesAsWrittenDownAndAllElseAsAdamW) {
           ASSERT_NEAR(static_cast<double>(after[at]), want, 2e-4 * scale + 1e-6) << p.name << " " << i;
         }
       }
-      EXPECT_EQ(matrices, 7 * model_.layers);
+      const std::int64_t dense = std::ssize(model_.dense_layers);
+      EXPECT_EQ(matrices, model_.experts > 0
+                              ? 4 * model_.layers + 3 * (dense + model_.experts * (model_.layers - dense))
+                              : 7 * model_.layers);
       if (index > 0) continue;  // from here on the two have other gradients
       muon_step(adamw, index);
       const std::vector<float> want = array_of(adamw, optim::kParameters);
@@ -154,7 +160,8 @@ TEST_P(MuonModels, LearnAndRepeatToTheBit) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, MuonModels,
-                         ::testing::Combine(::testing::Values("llama", "qwen3", "olmo2", "qwen2", "gemma3"),
+                         ::testing::Combine(::testing::Values("llama", "qwen3", "olmo2", "qwen2", "gemma3", "olmoe",
+                                                              "qwen3_moe", "mixtral"),
                                             ::testing::Bool()));
 
 TEST(MuonModel, KeepsMomentumForMatricesAndMomentsForAllElse) {

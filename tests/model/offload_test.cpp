@@ -30,10 +30,16 @@ struct OffloadCase {
   const char* moments = "fp32";
   DType compute = DType::bf16;
   bool fp8 = false, average = false;
+  const char* family = "";
 };
 void PrintTo(const OffloadCase& c, std::ostream* out) { *out << c.name; }
 
-config::Model offloaded_model(const OffloadCase& c) { return c.fp8 ? tiny_fp8_model("llama") : tiny_model("qwen3"); }
+config::Model offloaded_model(const OffloadCase& c) {
+  const std::string family = *c.family ? c.family : c.fp8 ? "llama" : "qwen3";
+  config::Model m = c.fp8 ? tiny_fp8_model(family) : tiny_model(family);
+  if (m.experts > 0) m.router_aux = 0.1;
+  return m;
+}
 
 LoweringOptions offload_options(const OffloadCase& c, const config::Placement& placement) {
   LoweringOptions o;
@@ -193,16 +199,19 @@ TEST_P(Offload, AParameterThatIsNoNumberIsFoundInAnyPiece) {
   EXPECT_TRUE(engine.parameters_finite());
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Offload,
-                         ::testing::Values(OffloadCase{"adamw"},
-                                           OffloadCase{"adamw_in_fp32", &kAdamW, "fp32", DType::f32, false, true},
-                                           OffloadCase{"bf16_moments", &kAdamW, "bf16", DType::bf16, false, true},
-                                           OffloadCase{"moments_of_8_bits", &kAdamW, "8bit"},
-                                           OffloadCase{"fp8", &kAdamW, "8bit", DType::bf16, true, true},
-                                           OffloadCase{"muon", &kMuon, "fp32", DType::bf16, false, true},
-                                           OffloadCase{"muon_bf16_in_fp32", &kMuon, "bf16", DType::f32},
-                                           OffloadCase{"normuon", &kNorMuon, "fp32", DType::bf16}),
-                         [](const auto& of) { return std::string(of.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    All, Offload,
+    ::testing::Values(OffloadCase{"adamw"}, OffloadCase{"adamw_in_fp32", &kAdamW, "fp32", DType::f32, false, true},
+                      OffloadCase{"bf16_moments", &kAdamW, "bf16", DType::bf16, false, true},
+                      OffloadCase{"moments_of_8_bits", &kAdamW, "8bit"},
+                      OffloadCase{"fp8", &kAdamW, "8bit", DType::bf16, true, true},
+                      OffloadCase{"muon", &kMuon, "fp32", DType::bf16, false, true},
+                      OffloadCase{"muon_bf16_in_fp32", &kMuon, "bf16", DType::f32},
+                      OffloadCase{"normuon", &kNorMuon, "fp32", DType::bf16},
+                      OffloadCase{"experts", &kAdamW, "fp32", DType::bf16, false, true, "olmoe"},
+                      OffloadCase{"experts_fp8", &kAdamW, "8bit", DType::bf16, true, true, "qwen3_moe"},
+                      OffloadCase{"experts_muon", &kMuon, "bf16", DType::bf16, false, true, "mixtral"}),
+    [](const auto& of) { return std::string(of.param.name); });
 
 // What is computed again, of how many layers, and where what is kept meanwhile lies, changes no bit either.
 TEST(Recomputed, EveryKindOfAnyLayersHasTheBitsOfNone) {

@@ -46,6 +46,7 @@ config::Model model_of(const RankCase& c) {
   if (c.fp8 != Fp8::none || c.sixteens) model.hidden = 32, model.head_dim = 16, model.ffn = 48, model.vocab = 64;
   // All experts of every token, so that casts send none to another one.
   if (c.fp8 != Fp8::none && model.experts > 0) model.expert_ffn = 32, model.experts_per_token = model.experts;
+  if (model.experts > 0) model.router_aux = 0.1, model.router_z_loss = 0.01;  // of each micro-batch, wherever it is
   return model;
 }
 
@@ -160,9 +161,10 @@ void expect_close(const RankRun& got, const RankRun& want, double tolerance, con
 }
 
 TEST(Ranks, AnyNumberInAnyModeIsOneRanksStep) {
-  for (const RankCase& c : {RankCase{}, RankCase{.family = "qwen3", .tied = true}, RankCase{.family = "olmo2"},
-                            RankCase{.family = "qwen2"}, RankCase{.family = "gemma3", .tied = true},
-                            RankCase{.micro_batches = 12, .recompute = program::Recompute::block}}) {
+  for (const RankCase& c :
+       {RankCase{}, RankCase{.family = "qwen3", .tied = true}, RankCase{.family = "olmo2"}, RankCase{.family = "qwen2"},
+        RankCase{.family = "gemma3", .tied = true}, RankCase{.family = "olmoe"}, RankCase{.family = "qwen3_moe"},
+        RankCase{.family = "mixtral"}, RankCase{.micro_batches = 12, .recompute = program::Recompute::block}}) {
     const RankRun alone = train_on(1, Mode::ddp, c);
     for (const int ranks : {2, 3, 4}) {
       if (c.micro_batches % ranks != 0) continue;
@@ -223,7 +225,9 @@ TEST(Ranks, CopiesOfTheStateHaveTheBitsOfDdp) {
        {RankCase{.shards = 2}, RankCase{.family = "qwen3", .tied = true, .compute = DType::bf16, .shards = 2},
         RankCase{.family = "gemma3", .tied = true, .recompute = program::Recompute::block, .shards = 2},
         RankCase{.moments = "8bit", .vocab = 50, .shards = 2}, RankCase{.optimizer = &kNorMuon, .shards = 2},
-        RankCase{.shards = 2, .fp8 = Fp8::head}, RankCase{.optimizer = &kMuon, .shards = 2, .fp8 = Fp8::head},
+        RankCase{.family = "olmoe", .compute = DType::bf16, .moments = "8bit", .shards = 2},
+        RankCase{.family = "qwen3_moe", .shards = 2, .fp8 = Fp8::head}, RankCase{.shards = 2, .fp8 = Fp8::head},
+        RankCase{.optimizer = &kMuon, .shards = 2, .fp8 = Fp8::head},
         RankCase{.micro_batches = 2, .sequence = 2, .shards = 2, .dropout = 0.2},
         RankCase{.micro_batches = 1, .sequence = 4, .shards = 2}}) {
     const RankRun ddp = train_on(4, Mode::ddp, c);
@@ -391,7 +395,8 @@ TEST(Ranks, AWireInBf16RoundsTheSums) {
 // the last bits of a gradient.
 TEST(Ranks, MuonOnAnyNumberInAnyModeIsOneRanksStep) {
   for (const RankCase& c :
-       {RankCase{.optimizer = &kMuon}, RankCase{.family = "qwen3", .tied = true, .optimizer = &kNorMuon}}) {
+       {RankCase{.optimizer = &kMuon}, RankCase{.family = "qwen3", .tied = true, .optimizer = &kNorMuon},
+        RankCase{.family = "olmoe", .optimizer = &kMuon}}) {
     const RankRun alone = train_on(1, Mode::ddp, c);
     for (const int ranks : {2, 4}) {
       std::map<Mode, RankRun> by_mode;
