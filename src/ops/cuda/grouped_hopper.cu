@@ -12,10 +12,11 @@
 //   Rows of the next group that a tile of y or dx reaches into are computed and not written. In the last step of dW
 //   they would be summed over: the warps write zeros over them in shared memory, in both operands, as a NaN may be
 //   there.
-// In eight bits a step is 128 of the sum, and all operands lie as those of y do: dW takes dy and x turned over, so what
-// is not the group's are the ends of a box's rows. The tensor cores keep some 14 bits of a sum of eight-bit products.
-// Where all bits count, what they make of one step is added to sums in registers, half of the columns at a time;
-// meanwhile the other warp group has the tensor cores.
+// In eight bits a step is 128 of the sum, and all operands lie as those of y do: dW takes dy and x turned over. A box
+// begins at a multiple of 16 bytes of a row, or the copy engine ends the program with an illegal instruction: a group's
+// first step begins with up to 15 of the group before, and what is not the group's are both ends of a box's rows. The
+// tensor cores keep some 14 bits of a sum of eight-bit products. Where all bits count, what they make of one step is
+// added to sums in registers, half of the columns at a time; meanwhile the other warp group has the tensor cores.
 #include <cudaTypedefs.h>
 #include <cuda_fp8.h>
 
@@ -240,11 +241,17 @@ __device__ auto tiles_of(const Arguments& a, const std::int32_t* offsets) {
   else
     return TilesOfMatrices(offsets, a.groups, kRows, kAcross, across, (a.rows + kRows - 1) / kRows);
 }
+// Where the sum of a group's rows begins.
+template <class K>
+__device__ int sum_from(const GroupTile& tile) {
+  return K::kEightBits ? tile.begin / 16 * 16 : tile.begin;
+}
 // A group without rows has one step, all of which clear_rest makes zeros, unless its gradient stays as it is.
 template <class K>
 __device__ int steps_of(const Arguments& a, const GroupTile& tile) {
   if constexpr (K::kOfRows) return (a.depth + K::kDepth - 1) / K::kDepth;
-  return tile.rows() == 0 && !a.accumulate ? 1 : (tile.rows() + K::kDepth - 1) / K::kDepth;
+  if (tile.rows() == 0) return a.accumulate ? 0 : 1;
+  return (tile.end - sum_from<K>(tile) + K::kDepth - 1) / K::kDepth;
 }
 
 // The one thread that copies.
@@ -261,7 +268,7 @@ __device__ void fetch_tiles(const Arguments& a, std::uint32_t memory, const std:
       const std::uint32_t stage = memory + turn.stage * kStageBytes, full = memory + kBarriersAt + turn.stage * 8;
       await_phase(full + kStages * 8, turn.parity ^ 1);
       announce_bytes(full, kStageBytes);
-      const int depth = s * K::kDepth + (K::kOfRows ? 0 : tile.begin);
+      const int depth = s * K::kDepth + (K::kOfRows ? 0 : sum_from<K>(tile));
 #pragma unroll
       for (int i = 0; i < kRowBoxes / kCluster; ++i) {
         const int box = rank * (kRowBoxes / kCluster) + i, row = tile.row + box * kBox;
@@ -346,10 +353,10 @@ __device__ void send_results(const Arguments& a, float (&c)[kColumns / 8][4], st
   }
 }
 
-// What a stage has from `present` on of the sum becomes zeros: the end of each of its boxes, or in eight bits of each
-// of their rows.
+// What a stage has before `from` and from `end` on of the sum becomes zeros: the end of each of its boxes, or in eight
+// bits both ends of each of their rows.
 template <class K>
-__device__ void clear_rest(std::uint32_t stage, int present) {
+__device__ void clear_rest(std::uint32_t stage, int from, int end) {
   constexpr int kZeroing = kMultiplying * kGroupThreads;
   const int thread = static_cast<int>(threadIdx.x) - kGroupThreads;
   const auto clear = [](std::uint32_t at) {
@@ -359,25 +366,27 @@ __device__ void clear_rest(std::uint32_t stage, int present) {
     using Rows = TileRows<64>;  // of 128 bytes
 #pragma unroll 1
     for (int row = thread; row < (kRowBoxes + kColumnBoxes) * kBox; row += kZeroing) {
-      if (present % 16 != 0) {  // a chunk that begins with some of the group's
-        const std::uint32_t at = stage + Rows::offset(row, present / 16);
-        const uint4 chunk = load_shared_16(at);
+      const auto clear_outside = [=](int chunk) {  // a chunk that has some of the group's
+        const std::uint32_t at = stage + Rows::offset(row, chunk);
+        const uint4 codes = load_shared_16(at);
+        const auto first_bytes = [](int bytes) { return bytes >= 4 ? ~0u : bytes <= 0 ? 0u : (1u << 8 * bytes) - 1; };
         const auto kept = [=](std::uint32_t word, int first) {
-          const int bytes = present % 16 - first;
-          return bytes >= 4 ? word : bytes <= 0 ? 0u : word & ((1u << 8 * bytes) - 1);
+          const int begins = chunk * 16 + first;
+          return word & first_bytes(end - begins) & ~first_bytes(from - begins);
         };
-        asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};\n" ::"r"(at), "r"(kept(chunk.x, 0)),
-                     "r"(kept(chunk.y, 4)), "r"(kept(chunk.z, 8)), "r"(kept(chunk.w, 12))
+        asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};\n" ::"r"(at), "r"(kept(codes.x, 0)),
+                     "r"(kept(codes.y, 4)), "r"(kept(codes.z, 8)), "r"(kept(codes.w, 12))
                      : "memory");
-      }
-      for (int chunk = (present + 15) / 16; chunk < 8; ++chunk) clear(stage + Rows::offset(row, chunk));
+      };
+      if (from > 0) clear_outside(0);
+      if (end % 16 != 0 && (from == 0 || end > 16)) clear_outside(end / 16);
+      for (int chunk = (end + 15) / 16; chunk < 8; ++chunk) clear(stage + Rows::offset(row, chunk));
     }
   } else {
 #pragma unroll
     for (int box = 0; box < kRowBoxes + kColumnBoxes; ++box) {
 #pragma unroll 1
-      for (int at = present * 128 + thread * 16; at < kBoxBytes; at += kZeroing * 16)
-        clear(stage + box * kBoxBytes + at);
+      for (int at = end * 128 + thread * 16; at < kBoxBytes; at += kZeroing * 16) clear(stage + box * kBoxBytes + at);
     }
   }
   show_to_engines();
@@ -410,7 +419,11 @@ __device__ void multiply_tiles(const Arguments& a, std::uint32_t memory, const s
       const std::uint32_t stage = memory + turn.stage * kStageBytes;
       const std::uint32_t left = stage + half * kBoxBytes, right = stage + kRowBoxes * kBoxBytes;
       await_phase(memory + kBarriersAt + turn.stage * 8, turn.parity);
-      if (!K::kOfRows && tile.rows() - s * K::kDepth < K::kDepth) clear_rest<K>(stage, tile.rows() - s * K::kDepth);
+      if constexpr (!K::kOfRows) {
+        const int at = sum_from<K>(tile) + s * K::kDepth;
+        const int from = max(tile.begin - at, 0), end = min(tile.end - at, K::kDepth);
+        if (from > 0 || end < K::kDepth) clear_rest<K>(stage, from, end);
+      }
       if constexpr (K::kInRegisters) {
         const auto add_half = [&](auto& sums, std::uint32_t boxes) {
           float part[kColumns / 16][4];
