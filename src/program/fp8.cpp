@@ -18,12 +18,15 @@ struct Fp8Output {
   ops::Fp8Copies<ValueId>* copies = nullptr;  // null: the op cannot
   ValueId* result = nullptr;
   FullWidth full_width = FullWidth::optional;
-  bool by_rows = false;  // columns are made of the rows, which have to be there
+  bool by_rows = false;       // columns are made of the rows, which have to be there
+  std::int64_t multiple = 1;  // that it asks of the result's width
 };
 Fp8Output fp8_output(ops::AddNorm<ValueId>& op) { return {&op.fp8, &op.y}; }
 Fp8Output fp8_output(ops::AddNormGrad<ValueId>& op) { return {&op.fp8, &op.dresidual, FullWidth::kept}; }
 Fp8Output fp8_output(ops::SwiGlu<ValueId>& op) { return {&op.fp8, &op.y}; }
-Fp8Output fp8_output(ops::SwiGluGrad<ValueId>& op) { return {&op.fp8, &op.dgate_up}; }
+Fp8Output fp8_output(ops::SwiGluGrad<ValueId>& op) {  // of either half
+  return {&op.fp8, &op.dgate_up, FullWidth::optional, false, 2 * ops::kFp8Multiple};
+}
 Fp8Output fp8_output(ops::GatherRows<ValueId>& op) { return {&op.fp8, &op.y, FullWidth::optional, true}; }
 Fp8Output fp8_output(ops::CombineGrad<ValueId>& op) { return {&op.fp8, &op.dy, FullWidth::optional, true}; }
 Fp8Output fp8_output(ops::RopeQkNormGrad<ValueId>& op) { return {&op.fp8, &op.dqkv, FullWidth::dropped}; }
@@ -192,6 +195,7 @@ class Fp8Pass {
         },
         maker.op);
     if (!output.copies || *output.result != c.of || (output.by_rows && !c.rows)) return false;
+    if (w_.at(c.of).shape[1] % output.multiple != 0) return false;
     const bool others = read_by_others(c);
     if (output.full_width == FullWidth::dropped && others) return false;
     *output.copies = to;

@@ -147,6 +147,28 @@ TEST_P(Fp8Models, OnlyTheProductsOfTheListAreTaken) {
   }
 }
 
+// A card's kernel casts either half of a gated block's gradient in tiles of 16: other widths are cast apart.
+TEST_P(Fp8Models, HalvesThatAreNoMultiplesOfSixteenAreCastApart) {
+  (model_.experts > 0 ? model_.expert_ffn : model_.ffn) = 40;
+  const std::string of_experts = model_.experts > 0 ? "expert_" : "";
+  const LoweringOptions o = options(Kind::cuda);
+  EXPECT_TRUE(std::ranges::count(o.fp8, of_experts + "gate_up/input"));
+  EXPECT_FALSE(std::ranges::count(o.fp8, of_experts + "down/input"));
+  const LoweredModel lowered = lower(model_, o);
+  EXPECT_EQ(program::check_plan(lowered.set), std::vector<std::string>{});
+  int grads = 0, casts = 0;
+  for (const program::Node& node : lowered.set.find(kFirst).nodes) {
+    if (const auto* const grad = std::get_if<ops::SwiGluGrad<ValueId>>(&node.op)) {
+      EXPECT_FALSE(grad->fp8.present()) << node.full_name();
+      ++grads;
+    }
+    if (const auto* const cast = std::get_if<ops::Quantize<ValueId>>(&node.op))
+      casts += lowered.set.at(cast->x).shape[1] == 80;
+  }
+  EXPECT_GT(grads, 0);
+  EXPECT_EQ(casts, grads);
+}
+
 // A node's product is that of the row whose weights it multiplies by, whatever values and nodes are called.
 TEST_P(Fp8Models, AProductIsKnownByItsRow) {
   for (const bool fp8 : {false, true}) {
