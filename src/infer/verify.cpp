@@ -589,12 +589,13 @@ Verification verify(FileSystem& files, const Path& folder, device::Device& devic
     truth = std::make_unique<Run>(c, *cpu, options);
     truth->set_step(0);
   }
-  const Tolerances tolerances = in_fp8(options)            ? fp8_tolerances(c.checkpoint.model.layers)
-                                : is_exact(run.lowering()) ? kExactTolerances
-                                                           : kRoundedTolerances;
+  Tolerances tolerances = in_fp8(options)            ? fp8_tolerances(c.checkpoint.model.layers)
+                          : is_exact(run.lowering()) ? kExactTolerances
+                                                     : kRoundedTolerances;
   std::vector<Comparison> with_truth;
   const bool holds = given.checkpoint.model.experts > 0 && tolerances.choices > 0;
   if (holds && !cpu) cpu = std::make_unique<device::CpuDevice>();
+  if (holds) tolerances.norms = std::max(tolerances.norms, tolerances.choices);  // steps have their own choices
   const auto compare_choices = [&](const Run& of, const char* key) {
     if (holds) v.comparisons.push_back({key, Measure::difference, of.differing_choices(), tolerances.choices});
   };

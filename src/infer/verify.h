@@ -31,8 +31,13 @@ struct Tolerances {
   double choices = 0;  // share of a token's experts that are others than in fp32; 0: gradients have their own experts
 };
 inline constexpr Tolerances kExactTolerances{};
-inline constexpr Tolerances kRoundedTolerances{
-    .forward = 2e-2, .norms = 2e-2, .parameters = 5e-2, .direction = 1e-3, .length = 2e-2, .choices = 5e-2};
+inline constexpr Tolerances kRoundedTolerances{.forward = 2e-2,
+                                               .norms = 2e-2,
+                                               .parameters = 5e-2,
+                                               .direction = 1e-3,
+                                               .length = 2e-2,
+                                               .scatter = 2.83,  // as in eight bits (verify.cpp)
+                                               .choices = 5e-2};
 // Tolerances for products in eight bits, from the number of casts (verify.cpp).
 Tolerances fp8_tolerances(std::int64_t layers);
 
