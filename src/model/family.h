@@ -87,10 +87,11 @@ struct HfDefaults {
   std::int64_t positions = 2048;
   std::int64_t pad_token = -1;  // -1: none
   bool tied = false;
-  double rope_theta = 10000, rope_local_theta = 0;  // 0: as rope_theta
+  double rope_theta = 10000, rope_local_theta = 0;  // of layers with a window; 0: they have no base of their own
   std::int64_t window = 0;                          // of sliding_window
   bool window_switch = false;                       // sliding_window counts with use_sliding_window only
-  bool whole_heads = false;  // hidden_size must be a multiple of num_attention_heads, whatever head_dim is
+  bool whole_heads = false;   // hidden_size must be a multiple of num_attention_heads, whatever head_dim is
+  bool filled_heads = false;  // heads of head_dim must fill hidden_size
 };
 
 struct Family {

@@ -144,8 +144,9 @@ void read_rope(const io::Json& json, const Family& family, const std::string& fi
     fail_user(
         "{}: rope_scaling of a {} has \"type\", which transformers 5 passes over; write \"rope_type\" if it counts",
         file, family.hf_architecture);
-  if (by_kind && family.hf_defaults.rope_local_theta == 0 && has(json, "rope_theta") && !has(sliding, "rope_theta") &&
-      io::number_at(json, "rope_theta", file) != family.hf_defaults.rope_theta)
+  const HfDefaults& defaults = family.hf_defaults;
+  if (by_kind && defaults.rope_local_theta == defaults.rope_theta && has(json, "rope_theta") &&
+      !has(sliding, "rope_theta") && io::number_at(json, "rope_theta", file) != defaults.rope_theta)
     fail_user(
         "{}: rope_theta of a {} is {}, which is that of all layers for transformers 4 and not of those with a window "
         "for transformers 5; write rope_parameters with {} and {}, an object with rope_theta each",

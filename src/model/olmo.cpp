@@ -28,14 +28,15 @@ extern const Family kOlmo2{.name = "olmo2",
                            .constants = rope_table,
                            .forward = post_norm_forward};
 
-extern const Family kOlmo3{.name = "olmo3",
-                           .hf_architecture = "Olmo3ForCausalLM",
-                           .hf_model_type = "olmo3",
-                           .decoder = with_windows(kOlmo),
-                           .hf_defaults = {.norm_eps = 1e-5, .pad_token = 1, .rope_theta = 5e5, .window = 4096},
-                           .table = decoder_table,
-                           .constants = rope_table,
-                           .forward = post_norm_forward,
-                           .write_hf = write_windows};
+extern const Family kOlmo3{
+    .name = "olmo3",
+    .hf_architecture = "Olmo3ForCausalLM",
+    .hf_model_type = "olmo3",
+    .decoder = with_windows(kOlmo),
+    .hf_defaults = {.norm_eps = 1e-5, .pad_token = 1, .rope_theta = 5e5, .rope_local_theta = 5e5, .window = 4096},
+    .table = decoder_table,
+    .constants = rope_table,
+    .forward = post_norm_forward,
+    .write_hf = write_windows};
 
 }  // namespace redline::model

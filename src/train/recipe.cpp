@@ -282,12 +282,17 @@ void doubt_length(const Config& c, std::vector<Doubt>& doubts) {
 void doubt_export(const Config& c, std::vector<Doubt>& doubts) {
   const config::Model& m = c.model;
   const model::Family& family = model::family_of(m);
-  if (!family.hf_defaults.whole_heads || m.hidden % m.heads == 0) return;
+  std::string why;
+  if (family.hf_defaults.whole_heads && m.hidden % m.heads != 0)
+    why = fmt::format("is not a multiple of model.heads ({})", m.heads);
+  if (family.hf_defaults.filled_heads && m.hidden != m.heads * m.head_dim)
+    why = fmt::format("is not model.heads ({}) times model.head_dim ({})", m.heads, m.head_dim);
+  if (why.empty()) return;
   doubts.push_back(
-      {"model.heads",
-       fmt::format("{}model.hidden ({}) is not a multiple of model.heads ({}): the run trains, and "
-                   "transformers refuses to load such a {}, so that what is exported stays here",
-                   c.origins.prefix({"model.heads", "model.hidden"}), m.hidden, m.heads, family.hf_architecture)});
+      {"model.heads", fmt::format("{}model.hidden ({}) {}: the run trains, and transformers refuses to load such a {}, "
+                                  "so that what is exported stays here",
+                                  c.origins.prefix({"model.heads", "model.hidden", "model.head_dim"}), m.hidden, why,
+                                  family.hf_architecture)});
 }
 
 }  // namespace

@@ -335,6 +335,12 @@ TEST(HfConfig, BothSpellingsOfWindowsAndBasesAreRead) {
   EXPECT_TRUE(says(error_of([&] { read(before); }), {"rope_scaling", "\"rope_type\""}));
   io::Json olmo = hf_config(tiny_model("olmo3", true), {.max_positions = 128});
   EXPECT_EQ(error_of([&] { read(olmo); }), "no error");
+  // A base of full_attention alone is not that of the others.
+  io::Json half = olmo;
+  half.erase("rope_theta");
+  half["rope_parameters"] = {{"full_attention", {{"rope_theta", 77.0}, {"rope_type", "default"}}}};
+  EXPECT_EQ(read(half).rope_theta, 77);
+  EXPECT_EQ(read(half).rope_local_theta, 5e5);
   olmo.erase("rope_parameters");
   EXPECT_TRUE(says(error_of([&] { read(olmo); }), {"rope_theta", "transformers 4", "transformers 5"}));
 

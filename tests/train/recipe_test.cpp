@@ -89,6 +89,15 @@ TEST(Doubts, ModelsThatTransformersRefuses) {
   for (const char* family : {"llama", "gemma3"})
     EXPECT_TRUE(testing::says(of(family), {"model.hidden (100)", "model.heads (3)", "transformers"})) << family;
   EXPECT_EQ(of("qwen3"), "");
+  const std::vector<std::string> olmoe = {"model.family=olmoe", "model.experts=2", "model.experts_per_token=1",
+                                          "model.heads=4", "model.head_dim=32"};
+  const auto of_width = [&](const char* hidden) {
+    std::vector<std::string> overrides = olmoe;
+    overrides.emplace_back(hidden);
+    return doubts_about(with(overrides));
+  };
+  EXPECT_TRUE(testing::says(of_width("model.hidden=96"), {"model.hidden (96)", "model.head_dim (32)", "transformers"}));
+  EXPECT_EQ(of_width("model.hidden=128"), "");
 }
 
 TEST(Doubts, OtherRowsInAPresetGetARateAsAHint) {
