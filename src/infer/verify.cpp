@@ -31,6 +31,14 @@ struct OracleCase {
   data::Batch batch;  // all documents packed into one row
 
   std::vector<float> floats(const std::string& key) const { return oracle->at(key).to_f32(); }
+  // Of all tensors whose names begin so, as one.
+  double norm_of(std::string_view prefix) const {
+    double squares = 0;
+    for (const io::StoredTensor& t : oracle->tensors())
+      if (t.name.starts_with(prefix))
+        for (const float e : t.to_f32()) squares += static_cast<double>(e) * static_cast<double>(e);
+    return std::sqrt(squares);
+  }
   std::int64_t train_steps() const { return oracle->at("train_losses").elements(); }
 };
 
@@ -471,9 +479,9 @@ class Run {
 };
 
 void compare(Verification& v, const std::string& key, std::span<const float> ours, std::span<const float> reference,
-             double rows, const Tolerances& tolerances) {
+             double rows, const Tolerances& tolerances, double all) {
   const auto add = [&](Measure how, double tolerance) {
-    v.comparisons.push_back({key, how, measure(how, ours, reference), tolerance});
+    v.comparisons.push_back({key, how, measure(how, ours, reference, all), tolerance});
   };
   const bool gradient = key.starts_with("grad.") || key.starts_with(kAuxGradients);
   if (gradient && tolerances.direction > 0) {
@@ -552,7 +560,7 @@ bool Verification::within() const {
   return std::ranges::all_of(comparisons, [](const Comparison& c) { return c.within(); });
 }
 
-double measure(Measure how, std::span<const float> ours, std::span<const float> oracle) {
+double measure(Measure how, std::span<const float> ours, std::span<const float> oracle, double all) {
   double difference = 0, dot = 0, length = 0, oracle_length = 0;  // squared
   for (std::size_t i = 0; i < oracle.size(); ++i) {
     const double a = ours[i], b = oracle[i];
@@ -562,6 +570,10 @@ double measure(Measure how, std::span<const float> ours, std::span<const float> 
     oracle_length += b * b;
   }
   if (oracle_length == 0) return std::sqrt(difference);
+  constexpr double kSilent = 1e-4, kRounding = 1e-7;  // of all gradients
+  const double least = kSilent * all, nothing = kRounding * all;
+  if (oracle_length < least * least && how == Measure::difference) return std::sqrt(difference) / least;
+  if (length < nothing * nothing && oracle_length < nothing * nothing) return 0;
   switch (how) {
     case Measure::difference: return std::sqrt(difference / oracle_length);
     case Measure::direction: return length == 0 ? 1 : 1 - dot / std::sqrt(length * oracle_length);
@@ -599,8 +611,10 @@ Verification verify(FileSystem& files, const Path& folder, device::Device& devic
   const auto compare_choices = [&](const Run& of, const char* key) {
     if (holds) v.comparisons.push_back({key, Measure::difference, of.differing_choices(), tolerances.choices});
   };
+  const double gradients = c.norm_of("grad."), with_balance = c.norm_of(kAuxGradients);
   const Run::Take take = [&](const std::string& key, const auto& ours, double rows) {
-    compare(v, key, ours, c.floats(key), rows, tolerances);
+    const double all = key.starts_with("grad.") ? gradients : key.starts_with(kAuxGradients) ? with_balance : 0;
+    compare(v, key, ours, c.floats(key), rows, tolerances, all);
   };
   if (holds) run.hold_choices(*cpu);
   run.run(take, truth.get(), with_truth);

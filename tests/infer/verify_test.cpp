@@ -379,6 +379,18 @@ TEST(Measure, OfDifferenceIsOfTheWholeTensorAndAbsoluteAtZero) {
   EXPECT_DOUBLE_EQ(measure(Measure::difference, b, a), 0.1);
 }
 
+TEST(Measure, OfAGradientThatIsOnlyRoundingIsBesideAllGradients) {
+  const std::vector<float> zero = {0, 0}, noise = {3e-9f, 4e-9f}, small = {3e-6f, 4e-6f}, a = {3, -4};
+  for (const Measure m : {Measure::difference, Measure::direction, Measure::length}) {
+    EXPECT_LT(measure(m, zero, noise, 1), 1e-4) << name_of(m);
+    EXPECT_EQ(measure(m, zero, noise), 1) << name_of(m);
+    EXPECT_GT(measure(m, zero, small, 1), 1e-2) << name_of(m) << ": a wrong gradient is still seen";
+    EXPECT_GT(measure(m, a, noise, 1), 1e-2) << name_of(m);
+    EXPECT_EQ(measure(m, zero, a, 10), 1) << name_of(m);
+    EXPECT_TRUE(std::isnan(measure(m, {{NAN, 1}}, noise, 1))) << name_of(m);
+  }
+}
+
 class Fp8TruthTest : public ::testing::Test {
  protected:
   static constexpr std::int64_t kVocab = 96;
