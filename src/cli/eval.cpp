@@ -128,6 +128,10 @@ bool read_eval_words(const Words& words, EvalRequest& s) {
                     "held-out tokens to evaluate, the same ones whatever the batch; 0: all (default: all of --data; "
                     "without --data, the run's train.eval_tokens)");
   arguments.integer("--batches", "N", batches, 0, 1'000'000'000, "the same in batches, whose tokens change with them");
+  arguments.integer(
+      "--seq-len", "N", s.request.seq_len, 1, 1 << 30,
+      "tokens of a row, of which longer documents are cut into pieces: losses of other rows cannot be "
+      "compared (default: the run's train.seq_len; of a Hugging Face folder its positions, at most 2048)");
   arguments.average(s.average);
   arguments.flag("--per-document", s.request.per_document,
                  "one document at a time instead of packed: the same figure, slower");
@@ -141,10 +145,12 @@ bool read_eval_words(const Words& words, EvalRequest& s) {
   if (batches >= 0) s.request.batches = batches;
   if (s.request.tokens && s.request.batches)
     fail_user("--tokens {} and --batches {} both say how much is evaluated: give one of them", tokens, batches);
-  if (!s.choices.empty() &&
-      (!s.request.data.empty() || s.request.tokens || s.request.batches || s.request.per_document))
-    fail_user("--choices {} stands alone: --data, --tokens, --batches and --per-document are about held-out text",
-              s.choices);
+  if (!s.choices.empty() && (!s.request.data.empty() || s.request.tokens || s.request.batches ||
+                             s.request.seq_len > 0 || s.request.per_document))
+    fail_user(
+        "--choices {} stands alone: --data, --tokens, --batches, --seq-len and --per-document are about held-out "
+        "text",
+        s.choices);
   if (!s.request.chat.empty() && s.request.data.empty())
     fail_user("--chat {} is about the .jsonl files of --data; the run's own data are read as they were",
               s.request.chat);
@@ -164,9 +170,9 @@ std::string words_for(const infer::HeldOutProgress& p) {
 
 io::Json to_json(const infer::HeldOutResult& set) {
   const model::Evaluation& e = set.evaluation;
-  io::Json out = {{"data", set.data},    {"loss", e.loss},     {"perplexity", std::exp(e.loss)},
-                  {"pairs", e.pairs},    {"tokens", e.tokens}, {"documents", e.documents},
-                  {"batches", e.batches}};
+  io::Json out = {{"data", set.data},     {"loss", e.loss},        {"perplexity", std::exp(e.loss)},
+                  {"pairs", e.pairs},     {"tokens", e.tokens},    {"documents", e.documents},
+                  {"batches", e.batches}, {"seq_len", set.seq_len}};
   const bool counted = e.why_no_bytes.empty();
   out["bits_per_byte"] = counted ? io::Json(e.bits_per_byte()) : io::Json(nullptr);
   if (counted)
@@ -178,8 +184,8 @@ io::Json to_json(const infer::HeldOutResult& set) {
 
 void print_set(const infer::HeldOutResult& set) {
   const model::Evaluation& e = set.evaluation;
-  print(fmt::format("data         {}: {}, {}, {}\n", set.data, counted(e.documents, "document"),
-                    counted(e.tokens, "token"), counted(e.batches, "batch")));
+  print(fmt::format("data         {}: {}, {}, {} with rows of {}\n", set.data, counted(e.documents, "document"),
+                    counted(e.tokens, "token"), counted(e.batches, "batch"), counted(set.seq_len, "token")));
   print(
       fmt::format("loss         {}\nperplexity   {}\n", report::plain(e.loss, 4), report::plain(std::exp(e.loss), 3)));
   print(e.why_no_bytes.empty()

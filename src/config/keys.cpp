@@ -237,7 +237,8 @@ std::vector<Key> build_table() {
      "steps between evaluations; 0: at the end only"},
     {"train.eval_tokens", free, in<train, &Train::eval_tokens>(), at_least(0), {}, "tokens",
      "held-out tokens of one evaluation, at most: the first pieces of an order that no setting changes, and so the "
-     "same ones for any batch and any number of ranks; 0: as train.eval_batches says", "0"},
+     "same ones for any batch and any number of ranks; 0: as train.eval_batches says, and where that and "
+     "train.eval_every are 0 as well, nothing is evaluated", "0"},
     {"train.eval_batches", free, in<train, &Train::eval_batches>(), between(0, 1 << 24), {}, "batches",
      "batches of one evaluation, at most, instead of train.eval_tokens: the tokens change with the batch then, and "
      "losses of other batches cannot be compared; 0: as train.eval_tokens says", "8"},

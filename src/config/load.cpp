@@ -128,9 +128,11 @@ void check_schedule(const Optim& o, const Rules& rules) {
 void settle_evaluation(Config& c, const Rules& rules) {
   constexpr std::string_view kTokens = "train.eval_tokens", kBatches = "train.eval_batches";
   Train& t = c.train;
-  rules.require(t.eval_tokens > 0 || t.eval_batches > 0, {kTokens, kBatches},
-                "train.eval_tokens and train.eval_batches are both 0: set train.eval_tokens to the held-out tokens of "
-                "an evaluation");
+  rules.require(
+      t.eval_tokens > 0 || t.eval_batches > 0 || t.eval_every == 0, {kTokens, kBatches},
+      "train.eval_tokens and train.eval_batches are both 0, and train.eval_every is {}: set train.eval_tokens "
+      "to the held-out tokens of an evaluation, or train.eval_every to 0 where there is to be none",
+      t.eval_every);
   if (t.eval_tokens == 0 || t.eval_batches == 0) return;
   const auto weight = [&](std::string_view key) {
     return c.origins.on_command_line(key) ? 2 : c.origins.written(key) ? 1 : 0;

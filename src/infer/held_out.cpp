@@ -2,6 +2,7 @@
 #include "infer/held_out.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -35,6 +36,10 @@ config::Config config_of(const Checkpoint& checkpoint, const HeldOutRequest& req
   } else {
     c.train.seq_len = std::min(checkpoint.max_positions, kMostPositions);
   }
+  if (request.seq_len > checkpoint.max_positions)
+    fail_user("--seq-len {}: {} has {}; longer rows would be strange to it", request.seq_len,
+              checkpoint.folder.string(), counted(checkpoint.max_positions, "position"));
+  if (request.seq_len > 0) c.train.seq_len = request.seq_len;
   if (!request.precision.empty()) c.precision.matmul = request.precision;
   if (!request.chat.empty()) c.data.chat = request.chat;
   if (request.generated()) {
@@ -172,6 +177,7 @@ std::vector<Opened> open_sets(const Checkpoint& checkpoint, const HeldOutRequest
     if (!asked && (request.data.empty() || corpus->endless())) {
       tokens = c.train.eval_tokens;
       batches = c.train.eval_batches;
+      if (tokens == 0 && batches == 0) tokens = config::Train{}.eval_tokens;  // a run that evaluated nothing
     }
     if (tokens == 0 && batches == 0 && corpus->endless())
       fail_user("{} 0: {} never ends; give a number", request.tokens ? "--tokens" : "--batches", corpus->name());
@@ -214,6 +220,9 @@ std::vector<HeldOutResult> evaluate_held_out(const Checkpoint& checkpoint, const
           seen.of = of;
           seen.seconds = steady_seconds() - start;
           seen.share = loader.epochs_read();
+          // A set may end before so many batches.
+          if (of > 0 && seen.share && *seen.share > 0)
+            seen.of = std::min(of, std::max<std::int64_t>(done, std::llround(static_cast<double>(done) / *seen.share)));
           if (of > 0)
             seen.share = std::max(seen.share.value_or(0), static_cast<double>(done) / static_cast<double>(of));
           if (set.tokens > 0)
@@ -223,7 +232,7 @@ std::vector<HeldOutResult> evaluate_held_out(const Checkpoint& checkpoint, const
           progress(seen);
         },
         [&](const data::Batch& batch) { seen.tokens += batch.real_tokens; }, ranks, &bytes);
-    results.push_back({set.name, loader.corpus().name(), e});
+    results.push_back({set.name, loader.corpus().name(), c.train.seq_len, e});
   }
   return results;
 }

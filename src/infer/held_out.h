@@ -22,6 +22,7 @@ struct HeldOutRequest {
   // How much of each set; 0: all. Without either: all of `data`, and the run's own setting (train.eval_tokens) without
   // `data` or where that never ends.
   std::optional<std::int64_t> tokens, batches;
+  std::int64_t seq_len = 0;   // tokens of a row; 0: the run's, or the model's positions up to 2048
   bool per_document = false;  // one document a batch
 
   bool generated() const { return data == std::vector<std::string>{"ping"}; }
@@ -35,7 +36,8 @@ struct HeldOutProgress {
 };
 
 struct HeldOutResult {
-  std::string name, data;  // the set's own name, and that of its documents
+  std::string name, data;    // the set's own name, and that of its documents
+  std::int64_t seq_len = 0;  // tokens of a row: longer documents were cut into pieces of it
   model::Evaluation evaluation;
 };
 

@@ -58,7 +58,7 @@ std::string batch_line(const train::RunHeader& h) {
                                                                     counted(h.sharing.sequence, "rank"));
   return fmt::format("{} x {}{}{} = {} a step, {}; {} recomputed", counted(t.batch_size, "row"),
                      counted(t.seq_len, "token"), accumulate, ranks, counted(h.tokens_per_step, "token"),
-                     h.steps > 0 ? counted(h.steps, "step") : fmt::format("train.max_hours = {:g}", t.max_hours),
+                     h.steps > 0 ? counted(h.steps, "step") : "for " + duration(3600 * t.max_hours),
                      train::what_is_recomputed(*h.config)) +
          config::ramps_in_words(t);
 }
@@ -187,6 +187,7 @@ std::string held_out_line(const train::RunHeader& h) {
   const config::Train& t = h.config->train;
   std::string text = h.loss_trained_on ? "evaluated, and trained on: " : "held out: ";
   if (h.held_out_data) text += size_in_words(*h.held_out_data) + ", of which ";
+  if (t.eval_tokens == 0 && t.eval_batches == 0) return text + "nothing is evaluated";
   if (t.eval_tokens == 0)
     return text + fmt::format("a loss covers the first {}, whose tokens change with the batch",
                               counted(t.eval_batches, "batch"));

@@ -180,7 +180,7 @@ void Ends::fit(std::int64_t step, double seconds) {
   if (before > 0 && change <= std::max(1.0, kWorthTelling * static_cast<double>(before))) return;
   state_.fitted_steps = found;
   std::string sentence =
-      fmt::format("train.max_hours = {:g}: at {:.3g} s a step, evaluations and saves included, there is room for {}",
+      fmt::format("train.max_hours = {:.4g}: at {:.3g} s a step, evaluations and saves included, there is room for {}",
                   config_.train.max_hours, seconds, counted(found, "step"));
   if (before > 0) sentence += fmt::format(", not {}", before);
   sentence += found > limit_steps_ ? fmt::format("; the run ends with its {} before", counted(limit_steps_, "step"))
@@ -249,7 +249,7 @@ std::string Ends::why() const {
       return fmt::format("no better held-out loss in {} since step {} ({:.4f}): train.patience",
                          counted(state_.evaluations_since, "evaluation"), state_.best_step, *state_.best_loss);
     case End::hours:
-      return fmt::format("train.max_hours = {:g} are over after step {}", config_.train.max_hours, end_step_);
+      return fmt::format("train.max_hours = {:.4g} are over after step {}", config_.train.max_hours, end_step_);
   }
   return "";
 }
@@ -270,7 +270,7 @@ std::string Ends::nothing_left() const {
     case End::hours: return more("a larger train.max_hours");
   }
   if (fits() && state_.fitted_steps > 0 && state_.fitted_steps <= limit_steps_)
-    return fmt::format(": train.max_hours = {:g} had room for them; a larger one lets it go on",
+    return fmt::format(": train.max_hours = {:.4g} had room for them; a larger one lets it go on",
                        config_.train.max_hours);
   return "";
 }

@@ -88,13 +88,15 @@ std::vector<HeldOutLoss> HeldOut::evaluate(model::Engine& engine,
   for (const Set& set : sets_) {
     set.loader->restore({});
     const std::optional<data::EpochSize> size = set.loader->epoch_size();
-    const std::int64_t tokens = size && size->tokens > 0 ? std::min(tokens_, size->tokens) : tokens_;
+    const bool known = size && size->tokens > 0;
+    const std::int64_t tokens = known ? std::min(tokens_ > 0 ? tokens_ : size->tokens, size->tokens) : tokens_;
     std::int64_t seen = 0;  // tokens, of this rank
     const model::Evaluation e = model::evaluate(
         engine, *set.loader, batches_,
         [&](std::int64_t done, std::int64_t of) {
           const std::int64_t all = std::max<std::int64_t>(seen * engine.options().sharing.groups(), 1);
-          progress(done, of > 0 ? of : std::max(done, (done * tokens + all - 1) / all));
+          const std::int64_t by_tokens = std::max(done, (done * tokens + all - 1) / all);
+          progress(done, of == 0 ? by_tokens : tokens > 0 ? std::min(of, by_tokens) : of);  // the set may end before
         },
         [&](const data::Batch& batch) { seen += batch.real_tokens; }, ranks, &set.bytes);
     HeldOutLoss& of = losses.emplace_back(HeldOutLoss{set.name, e.loss, {}, e.tokens});

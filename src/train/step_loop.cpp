@@ -293,6 +293,7 @@ TrainResult StepLoop::run_steps() {
   auto& [session, data, ends, rescue, steps, asides, saves] = *phases_;
   Keeper& keeper = session.keeper;
   const config::Config& config = session.config;
+  const bool evaluates = config.train.eval_tokens > 0 || config.train.eval_batches > 0;
   std::optional<double> eval_loss, of_average;
   steps.restart_clock();
   // Held-out data may hold a bad document. Other ranks need not have come upon it, and ranks save together.
@@ -314,7 +315,7 @@ TrainResult StepLoop::run_steps() {
     ends.stepped(step());
     const bool last = at_end();
     const auto due = [&](std::int64_t every) { return last || (every > 0 && step() % every == 0); };
-    const bool evaluation = due(config.train.eval_every), lost = folder_lost();
+    const bool evaluation = evaluates && due(config.train.eval_every), lost = folder_lost();
     const bool sample = asides.samples() && due(config.train.sample_every);
     const bool ahead = steps.run_ahead();
     if (steps.queued() == 2) keeper.tell(Stepped{steps.finish()});
@@ -344,12 +345,12 @@ TrainResult StepLoop::run_steps() {
     saves.collect(Keeper::Wait::at_end);
   }
   data.tell_end();
-  const bool stopped = !at_end() || !eval_loss;
-  const std::string how =
-      stopped ? how_it_stopped(dropped)
-              : fmt::format("{} done, {} {:.4f}{}{}", counted(step(), "step"), evaluated_loss(data.loss_trained_on()),
-                            *eval_loss, of_average ? fmt::format(", of the average {:.4f}", *of_average) : "",
-                            ends.ending());
+  const bool stopped = !at_end() || (evaluates && !eval_loss);
+  std::string how = stopped ? how_it_stopped(dropped) : counted(step(), "step") + " done";
+  if (eval_loss && !stopped)
+    how += fmt::format(", {} {:.4f}{}", evaluated_loss(data.loss_trained_on()), *eval_loss,
+                       of_average ? fmt::format(", of the average {:.4f}", *of_average) : "");
+  if (!stopped) how += ends.ending();
   session.goodput->ask(session.options.gpu);
   keeper.tell(Finished{{how},
                        stopped,

@@ -77,6 +77,35 @@ TEST_F(Eval, TokensDoNotChangeWithTheBatch) {
                    {"--tokens 5", "--batches 1"});
 }
 
+// A run is evaluated in rows of its own, and its export in rows of all its positions, unless they are said.
+TEST_F(Eval, RowsOfARunAndOfItsExportMayBeTheSame) {
+  write_documents(kTexts);
+  must(words_of("train --out a --device cpu train.max_steps=1 train.eval_every=0 train.eval_tokens=0 "
+                "model.max_positions=256") +
+       kTinyModel);
+  must(words_of("export a --out hf"));
+  const auto of = [&](const std::string& model, const Words& more) {
+    return eval(Words{model, "--data", "docs.jsonl"} + more);
+  };
+  const auto run = of("a", {}), all = of("hf", {}), rows = of("hf", {"--seq-len", "64"});
+  EXPECT_EQ(run.at("seq_len"), 64);
+  EXPECT_EQ(all.at("seq_len"), 256);
+  EXPECT_NE(run.at("loss"), all.at("loss")) << "a piece begins without what came before";
+  for (const char* key : {"seq_len", "pairs", "tokens"}) EXPECT_EQ(run.at(key), rows.at(key)) << key;
+  EXPECT_NEAR(run.at("loss").get<double>(), rows.at("loss").get<double>(), 1e-6);
+  EXPECT_TRUE(says(must({"eval", "hf", "--data", "docs.jsonl", "--device", "cpu"}).out, "with rows of 256 tokens\n"));
+  expect_bad_input({"eval", "hf", "--data", "docs.jsonl", "--seq-len", "257"}, {"--seq-len 257", "256 positions"});
+}
+
+// With train.eval_every = 0 and train.eval_tokens = 0; redline eval evaluates what a run does by default.
+TEST_F(Eval, ARunMayBeEvaluatedNever) {
+  const Ran ran = must(words_of("train --out a --device cpu train.max_steps=2 train.eval_every=0 train.eval_tokens=0") +
+                       kTinyModel);
+  EXPECT_TRUE(says(ran.out, {"nothing is evaluated", "2 steps done"}));
+  EXPECT_EQ(ran.out.find("held-out loss"), std::string::npos) << ran.out;
+  EXPECT_GT(eval({"a"}).at("tokens").get<int>(), 60'000);
+}
+
 TEST_F(Eval, SaysWhereThereIsNoText) {
   const auto json = eval({"--checkpoint", kModel, "--data", "random:300", "--batches", "1"});
   EXPECT_TRUE(json.at("bits_per_byte").is_null());

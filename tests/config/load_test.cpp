@@ -477,6 +477,7 @@ TEST(Evaluation, TokensOrBatchesSayHowMuchItCovers) {
   EXPECT_EQ(settled({"train.eval_batches=4"}), (Pair{0, 4})) << "what somebody wrote keeps its meaning";
   EXPECT_EQ(settled({"train.eval_tokens=100"}), (Pair{100, 0}));
   EXPECT_TRUE(says(override_error("train.eval_tokens=0"), {"train.eval_tokens", "train.eval_batches", "both 0"}));
+  EXPECT_EQ(settled({"train.eval_tokens=0", "train.eval_every=0"}), (Pair{0, 0})) << "nothing is evaluated";
   EXPECT_TRUE(says(error_of([&] {
                      settled({"train.eval_tokens=5", "train.eval_batches=4"});
                    }),

@@ -337,7 +337,7 @@ TEST(Console, LearnsTheStepsOfARunOnItsWay) {
   Captured out;
   Console console(out.stream(), true);
   console.on(train::Started{run.header});
-  EXPECT_EQ(times(out.text(), "train.max_hours = 2"), 1) << out.text();
+  EXPECT_EQ(times(out.text(), "a step, for 2h 00m"), 1) << out.text();
   console.on(train::Stepped{shown_step(1)});
   EXPECT_EQ(times(out.text(), "step 1  loss"), 1) << out.text();
   EXPECT_EQ(times(out.text(), "eta 2h 00m"), 1) << out.text();
