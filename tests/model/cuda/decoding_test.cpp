@@ -89,7 +89,11 @@ TEST_P(CudaDecodingTest, ATextDependsNeitherOnGraphsNorOnHowManyThereAre) {
 INSTANTIATE_TEST_SUITE_P(Models, CudaDecodingTest,
                          ::testing::Values(DecodingCase{"llama", "llama", 10}, DecodingCase{"llama_64", "llama", 64},
                                            DecodingCase{"qwen3_128", "qwen3", 128},
-                                           DecodingCase{"olmo2_64", "olmo2", 64}));
+                                           DecodingCase{"olmo2_64", "olmo2", 64},
+                                           // caches that are rings
+                                           DecodingCase{"mistral_128", "mistral", 128},
+                                           DecodingCase{"smollm3_64", "smollm3", 64},
+                                           DecodingCase{"gemma3_256", "gemma3", 256}));
 
 }  // namespace
 }  // namespace redline::model

@@ -36,7 +36,12 @@ const ModelCase kModelCases[] = {
     {"olmo2", "olmo2", false, 0, 10},        {"olmo2_wide_dropout", "olmo2", true, 0.2, 128},
     {"olmoe", "olmoe", false, 0, 10},        {"olmoe_wide_dropout", "olmoe", true, 0.2, 64},
     {"qwen3_moe", "qwen3_moe", true, 0, 10}, {"qwen3_moe_wide", "qwen3_moe", false, 0, 128},
-    {"mixtral", "mixtral", false, 0, 10},    {"mixtral_wide", "mixtral", true, 0, 64}};
+    {"mixtral", "mixtral", false, 0, 10},    {"mixtral_wide", "mixtral", true, 0, 64},
+    {"qwen2", "qwen2", true, 0, 10},         {"qwen2_wide_dropout", "qwen2", false, 0.2, 64},
+    {"mistral", "mistral", false, 0, 10},    {"mistral_wide_dropout", "mistral", true, 0.2, 128},
+    {"smollm3", "smollm3", true, 0, 10},     {"smollm3_wide", "smollm3", false, 0, 64},
+    {"olmo3", "olmo3", false, 0, 10},        {"olmo3_wide_dropout", "olmo3", true, 0.2, 128},
+    {"gemma3", "gemma3", true, 0, 10},       {"gemma3_256_dropout", "gemma3", false, 0.2, 256}};
 void PrintTo(const ModelCase& c, std::ostream* out) { *out << c.name; }
 
 LoweringOptions card_options(DType compute, bool graphs = true, device::Kind kind = device::Kind::cuda) {

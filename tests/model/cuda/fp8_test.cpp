@@ -23,10 +23,12 @@ struct Fp8Case {
   std::int64_t hidden, head_dim, ffn;
 };
 const Fp8Case kFp8Cases[] = {
-    {"llama", "llama", 0, 48, 16, 80},        {"llama_wide_dropout", "llama", 0.2, 256, 64, 688},
-    {"qwen3", "qwen3", 0, 192, 128, 208},     {"olmo2", "olmo2", 0.2, 128, 64, 336},
-    {"olmoe", "olmoe", 0, 256, 64, 96},       {"qwen3_moe", "qwen3_moe", 0, 192, 128, 208},
-    {"mixtral", "mixtral", 0.2, 128, 64, 336}};
+    {"llama", "llama", 0, 48, 16, 80},          {"llama_wide_dropout", "llama", 0.2, 256, 64, 688},
+    {"qwen3", "qwen3", 0, 192, 128, 208},       {"olmo2", "olmo2", 0.2, 128, 64, 336},
+    {"olmoe", "olmoe", 0, 256, 64, 96},         {"qwen3_moe", "qwen3_moe", 0, 192, 128, 208},
+    {"mixtral", "mixtral", 0.2, 128, 64, 336},  {"qwen2", "qwen2", 0, 128, 64, 208},
+    {"mistral", "mistral", 0.2, 128, 128, 336}, {"olmo3", "olmo3", 0, 128, 64, 208},
+    {"gemma3", "gemma3", 0, 128, 256, 208}};
 void PrintTo(const Fp8Case& c, std::ostream* out) { *out << c.name; }
 
 class Fp8OnCard : public OnCard<::testing::TestWithParam<Fp8Case>> {

@@ -71,7 +71,7 @@ TEST_P(CudaMuonModels, GraphsAndRepetitionChangeNoBit) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, CudaMuonModels, ::testing::Values("llama", "qwen3", "olmo2"));
+INSTANTIATE_TEST_SUITE_P(Families, CudaMuonModels, ::testing::Values("llama", "qwen3", "olmo2", "qwen2", "gemma3"));
 
 class CudaMuonModel : public OnCard<> {};
 
