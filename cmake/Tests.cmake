@@ -118,10 +118,10 @@ set_tests_properties(ranks/two_machines ranks/torchrun ranks/slurm PROPERTIES RU
 
 # Real clients of what redline reads and writes. Each gets its packages into an environment in a folder of its own, and is
 # skipped where no registry of packages answers: Hugging Face's tokenizers and sentencepiece, safetensors, transformers
-# (with torch, where the interpreter has it; `config` attacks config.json and needs it), apply_chat_template,
-# TensorBoard, wandb (offline) and MLflow, llama.cpp's converter (where LLAMA_CPP names one), pyarrow (the one that the
-# module was built with), and a browser for the report.
-foreach(client tokenizers safetensors transformers config chat tensorboard report track gguf)
+# (with torch, where the interpreter has it; `config` attacks config.json, `families` draws models, and both need it),
+# apply_chat_template, TensorBoard, wandb (offline) and MLflow, llama.cpp's converter (where LLAMA_CPP names one), pyarrow
+# (the one that the module was built with), and a browser for the report.
+foreach(client tokenizers safetensors transformers config families chat tensorboard report track gguf)
   python_test(interop/${client} tests/interop/${client}_interop.py "${program}" "${CMAKE_BINARY_DIR}/interop/${client}")
 endforeach()
 python_test(interop/parquet tests/interop/parquet_interop.py "${program}" "${CMAKE_BINARY_DIR}/interop/parquet"

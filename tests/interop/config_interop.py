@@ -4,14 +4,16 @@
 Usage: config_interop.py REDLINE WORK_FOLDER [CASE ...]
 
 A case of tests/fixtures gets a config.json with one change, in the spelling of transformers 5 and in the published one
-of before. transformers computes logits from it, and `redline verify` must agree with them, or refuse the folder with
-exit status 2. Where transformers itself refuses, redline may do either. torch is not installed: without it the test is
-skipped (exit 77). What was silent is printed; exit status 1.
+of before, and with some pairs of changes, drawn at random. transformers computes logits from it, and `redline verify`
+must agree with them, or refuse the folder with exit status 2. Where transformers itself refuses, redline may do either.
+torch is not installed: without it the test is skipped (exit 77). What was silent is printed; exit status 1.
+WORK_FOLDER/refused.txt has the sentences of refusals.
 """
 import copy
 import importlib.util
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -21,8 +23,8 @@ from packages import enter_environment, skip
 
 FIXTURES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../fixtures")
 CASES = ["llama3-gqa", "qwen3-gqa", "qwen2-gqa", "mistral-window", "smollm3-nope", "olmo2-gqa", "olmo3-window",
-         "gemma3-text"]
-TOKENS = 60
+         "gemma3-text", "olmoe", "qwen3-moe", "qwen3-moe-dense", "mixtral"]
+TOKENS, PAIRS = 60, 30
 GONE = object()
 YARN = {"factor": 4.0, "original_max_position_embeddings": 32}
 PLAIN = {"rope_type": "default", "rope_theta": 77.0}
@@ -51,7 +53,25 @@ CHANGES = [
     ("num_attention_heads", 2), ("head_dim", GONE), ("head_dim", 8), ("num_hidden_layers", 1), ("num_experts", 4),
     ("model_type", "llama"), ("architectures", ["LlamaForCausalLM"]), ("architectures", GONE), ("is_decoder", False),
     ("quantization_config", {"quant_method": "fp8"}), ("max_position_embeddings", 16), ("attention_dropout", 0.5),
-    ("pad_token_id", 0), ("vocab_size", 64), ("intermediate_size", GONE), ("dtype", "bfloat16")]
+    ("pad_token_id", 0), ("vocab_size", 64), ("intermediate_size", GONE), ("dtype", "bfloat16"),
+    ("head_dim", None), ("hidden_act", None), ("hidden_act", "gelu_pytorch_tanh"), ("num_key_value_heads", None),
+    ("tie_word_embeddings", True), ("tie_word_embeddings", False), ("rope_theta", 500), ("pretraining_tp", 2),
+    ("rope_parameters", {"rope_theta": 77.0}), ("rope_parameters", {"rope_type": "linear", "rope_theta": 77.0,
+                                                                   "factor": 3.0}),
+    ("rope_parameters", {"full_attention": PLAIN}), ("rope_parameters", {"sliding_attention": PLAIN}),
+    ("rope_scaling", {"rope_type": "yarn", **YARN, "mscale": 0.7, "mscale_all_dim": 1.2}),
+    ("rope_scaling", {"rope_type": "yarn", **YARN, "truncate": False}), ("rope_scaling", PLAIN),
+    ("rope_scaling", {"rope_type": "linear", "factor": 4.0, "rope_theta": 77.0}),
+    ("rope_scaling", {"rope_type": "yarn", "factor": None, "original_max_position_embeddings": 32}),
+    ("original_max_position_embeddings", 16), ("max_window_layers", 0), ("sliding_window_pattern", 1),
+    ("no_rope_layers", GONE), ("logits_scaling", 8.0), ("attention_multiplier", 0.1), ("norm_eps", 0.1),
+    ("num_experts", GONE), ("num_local_experts", GONE), ("num_local_experts", 3), ("num_experts", 3),
+    ("num_experts_per_tok", 1), ("num_experts_per_tok", 3), ("num_experts_per_tok", GONE), ("norm_topk_prob", True),
+    ("norm_topk_prob", False), ("norm_topk_prob", GONE), ("moe_intermediate_size", GONE), ("decoder_sparse_step", 2),
+    ("decoder_sparse_step", 0), ("mlp_only_layers", [0]), ("mlp_only_layers", []), ("mlp_only_layers", GONE),
+    ("router_jitter_noise", 0.5), ("router_aux_loss_coef", 7.0), ("output_router_logits", True),
+    ("shared_expert_intermediate_size", 16), ("n_group", 2), ("scoring_func", "sigmoid"),
+    ("routed_scaling_factor", 2.5), ("experts_implementation", "eager")]
 
 
 def as_published(config):
@@ -80,6 +100,16 @@ def changed(config, key, value):
     return config
 
 
+def said(key, value):
+    return f"{key} = {'gone' if value is GONE else value}"
+
+
+# Changes that most families do not refuse by themselves.
+TELLING = [(key, value) for key, value in CHANGES if key.startswith(("rope_", "sliding_", "layer_types", "use_sliding",
+                                                                    "max_", "num_experts", "norm_topk", "mlp_only",
+                                                                    "no_rope", "head_dim", "original", "decoder"))]
+
+
 class Attack:
     def __init__(self, program, folder):
         import torch
@@ -88,17 +118,20 @@ class Attack:
         transformers.utils.logging.disable_progress_bar()
         self.program, self.folder = program, os.path.join(folder, "case")
         self.torch, self.transformers = torch, transformers
+        self.refused = open(os.path.join(folder, "refused.txt"), "w")
         self.counts = {"agrees": 0, "refused": 0, "silent": 0, "of neither": 0}
 
     def logits(self, tokens):
-        """Of transformers; None: it does not take the folder."""
+        """Of transformers, and the balance of its experts, if it has any; None: it does not take the folder."""
         try:
             model = self.transformers.AutoModelForCausalLM.from_pretrained(
                 self.folder, dtype=self.torch.float32, attn_implementation="eager").eval()
             with self.torch.no_grad():
-                return model(tokens[None].long(), use_cache=False).logits[0].float().contiguous()
+                routers = {"output_router_logits": True} if hasattr(model.config, "router_aux_loss_coef") else {}
+                out = model(tokens[None].long(), use_cache=False, **routers)
+                return out.logits[0].float().contiguous(), out.aux_loss.view(1) if routers else None
         except Exception:  # whatever it says
-            return None
+            return None, None
 
     def one(self, name, config, case, tokens):
         from safetensors.torch import save_file
@@ -107,19 +140,25 @@ class Attack:
         with open(os.path.join(self.folder, "config.json"), "w") as file:
             json.dump(config, file)
         shutil.copy(os.path.join(case, "model.safetensors"), self.folder)
-        logits = self.logits(tokens)
+        logits, balance = self.logits(tokens)
         known = logits is not None
         if not known:
             logits = self.torch.zeros(len(tokens), config.get("vocab_size", 1))
         n = len(tokens)
         loss = self.torch.nn.functional.cross_entropy(logits[:-1], tokens[1:].long().clamp(max=logits.shape[1] - 1))
-        save_file({"tokens": tokens, "doc_offsets": self.torch.tensor([0, n], dtype=self.torch.int32),
-                   "logits": logits, "loss": loss.view(1), "train_losses": loss.view(1).clone(),
-                   "grad_norms": self.torch.ones(1)}, os.path.join(self.folder, "oracle.safetensors"))
+        oracle = {"tokens": tokens, "doc_offsets": self.torch.tensor([0, n], dtype=self.torch.int32),
+                  "logits": logits, "loss": loss.view(1), "train_losses": loss.view(1).clone(),
+                  "grad_norms": self.torch.ones(1)}
+        if balance is not None:
+            total = loss + config.get("router_aux_loss_coef", 0.0) * balance
+            oracle |= {"aux.loss": balance, "aux.total": total}
+        save_file(oracle, os.path.join(self.folder, "oracle.safetensors"))
         done = subprocess.run([self.program, "verify", self.folder, "--device", "cpu", "--precision", "fp32", "--json"],
                               capture_output=True, text=True)
         if done.returncode == 2:
-            verdict = "refused"
+            verdict = "of neither" if not known and "aux.loss" in done.stderr else "refused"
+            self.refused.write(f"{name}: {done.stderr}")
+            self.refused.flush()
         elif done.returncode not in (0, 1) or not done.stdout:
             raise SystemExit(f"{name}: redline verify ended with {done.returncode}: {done.stderr}")
         elif not known:
@@ -142,8 +181,14 @@ class Attack:
             for key, value in [(None, None), *CHANGES]:
                 mutated = plain if key is None else changed(plain, key, value)
                 if mutated:
-                    self.one(f"{name}, {spelling}, {key} = {'gone' if value is GONE else value}", mutated, folder,
-                             tokens)
+                    self.one(f"{name}, {spelling}, {said(key, value)}", mutated, folder, tokens)
+            draw = random.Random(name)
+            for _ in range(PAIRS):
+                first, second = draw.sample(TELLING, 2)
+                once = changed(plain, *first)
+                twice = changed(once, *second) if once else None
+                if twice:
+                    self.one(f"{name}, {spelling}, {said(*first)}, {said(*second)}", twice, folder, tokens)
 
 
 def main():
