@@ -126,6 +126,10 @@ constexpr ShortFlag kLlmC[] = {
 };
 
 constexpr FlagNames kElsewhere[] = {
+    // Before --tokens, which means max-length where there are no rows.
+    {"--seq-len",
+     " max-length max-seq-len max-seq-length sequence-length seq-length context-length block-size "
+     "max-target-length crop-size "},
     {"--temperature", " temp t "},
     {"--tokens", " max-new-tokens max-tokens n-predict num-tokens new-tokens n-tokens length max-length "},
     {"--samples", " num-samples n-samples num-return-sequences "},
@@ -156,9 +160,6 @@ constexpr FlagNames kElsewhere[] = {
     {"--separator", " delimiter document-separator "},
     {"--end-token", " append-eod eos eot eos-token "},
     {"--threads", " workers num-workers num-proc jobs "},
-    {"--seq-len",
-     " max-length max-seq-len max-seq-length sequence-length seq-length context-length block-size "
-     "max-target-length crop-size "},
     {"--steps", " iters iterations num-steps max-steps "},
     {"--average", " ema use-ema "},
     {"--decode", " detokenize "},

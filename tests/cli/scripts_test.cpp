@@ -161,7 +161,10 @@ TEST(FlagsElsewhere, AreAnsweredWithOurs) {
       const std::string first = command[0];
       command.erase(command.begin());
       for (const std::string& word : words_of(row.elsewhere)) {
-        if (has("--" + word)) continue;
+        const auto answers = [&](const FlagNames& other) {  // the first that the command has
+          return has(other.here) && other.elsewhere.find(" " + word + " ") != other.elsewhere.npos;
+        };
+        if (has("--" + word) || &*std::ranges::find_if(flags_elsewhere(), answers) != &row) continue;
         for (const std::string& flag : {"--" + word, "--" + word + "=1"}) {
           const auto run_it = [&] {
             for (const Command& c : commands())

@@ -41,7 +41,7 @@ TEST_F(WordsTest, OneOfAnythingIsSingular) {
   EXPECT_TRUE(says(ran.out, "nothing is left to do after 1 step\n"));
 
   ran = expect_well_counted({"eval", "--device", "cpu", "--checkpoint", "run", "--batches", "1"});
-  EXPECT_TRUE(says(ran.out, ", 1 batch\n"));
+  EXPECT_TRUE(says(ran.out, ", 1 batch with rows of 64 tokens\n"));
   ran = expect_well_counted({"sample", "--device", "cpu", "--checkpoint", "run", "--prompt", "1", "--tokens", "2"});
   EXPECT_TRUE(says(ran.err, {"prefill: 1 token in ", "decode:  1 token in 1 step of "}));
   ran = expect_well_counted({"report", "run", "--tokens", "1"});

@@ -65,7 +65,7 @@ def settings(family, draw):
     if family not in ("llama", "gemma3") and draw.random() < 0.5:
         hidden = draw.choice([20, 36, 50, 66])
     of = {"hidden_size": hidden, "num_attention_heads": heads, "num_key_value_heads": kv_heads, "head_dim": head_dim,
-          "num_hidden_layers": layers, "intermediate_size": draw.choice([1, 30, 37, 96, 130]) if family in BARE else draw.choice([5, 37, 130]),
+          "num_hidden_layers": layers, "intermediate_size": draw.choice([1 if family in BARE else 5, 30, 37, 96, 130]),
           "vocab_size": VOCABULARY, "max_position_embeddings": draw.choice([64, 100, 256]),
           "rms_norm_eps": draw.choice([1e-6, 1e-5, 1e-2]), "tie_word_embeddings": draw.random() < 0.5,
           "pad_token_id": draw.choice([None, 3, 258]), "bos_token_id": None, "eos_token_id": END,
