@@ -335,6 +335,9 @@ std::vector<Key> build_table() {
      "hardware does by itself; exact: in fp32, 4 to 8% slower; gradients are always exact"},
     {"precision.head", allowed, in<&Config::precision, &Precision::head>(), any(), {"bf16", "fp8"}, "",
      "what the gradients of the head take where matmul is fp8; logits are always of bf16"},
+    {"precision.gradients", allowed, in<&Config::precision, &Precision::gradients>(), any(), {"fp32", "bf16"}, "",
+     "how gradients of weights are kept, and added up over micro-batches; bf16: rounded at random, two bytes less for "
+     "each parameter (docs/memory.md)"},
 
     {"kernels.graphs", free, in<&Config::kernels, &Kernels::graphs>(), any(), {"auto", "off"}, "",
      "auto: a GPU replays each step as captured CUDA graphs; off: it is given node after node"},

@@ -271,6 +271,10 @@ void resolve(Config& config) {
                 "train.z_loss ({}) must not be above {} where precision.head = \"fp8\": gradients of logits would not "
                 "fit into eight bits",
                 config.train.z_loss, kMostZLossInFp8);
+  rules.require(config.precision.gradients == "fp32" || config.log.norms_every == 0,
+                {"log.norms_every", "precision.gradients"},
+                "log.norms_every looks at gradients in fp32, and precision.gradients is \"{}\"; set one of them back",
+                config.precision.gradients);
   const Optim& o = config.optim;
   rules.require(
       !o.cautious_decay || o.name == "muon", {"optim.cautious_decay", "optim.name"},

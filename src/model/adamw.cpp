@@ -64,7 +64,7 @@ void adamw_where(program::Builder& b, const LoweredModel& m, const config::Optim
           const auto part = [&](std::string_view array) { return m.view(b, array, range); };
           const bool scaled = moments == DType::u8;
           b.adamw({part(optim::kParameters),
-                   part(optim::kGradients),
+                   m.gradients(b, range),
                    part(optim::kFirstMoments),
                    part(optim::kSecondMoments),
                    part(optim::kWorking),

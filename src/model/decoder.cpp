@@ -1,8 +1,6 @@
 // Rows of the parameter table, RoPE's frequencies, a layer's two branches, and the forward passes that families share.
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <mutex>
 #include <numbers>
 
 #include "model/family.h"
@@ -149,52 +147,24 @@ double turned_factor(const config::Model& m) {
   return m.rope_attention_factor > 0 ? m.rope_attention_factor : 0.1 * std::log(m.rope_factor) + 1;
 }
 
-std::vector<double> frequencies_of(const config::Model& m) {
+std::vector<float> rope_values(const config::Model& m, std::int64_t positions) {
+  const std::int64_t half = m.head_dim / 2;
+  const double factor = turned_factor(m);
   std::vector<double> frequencies;
-  for (std::int64_t j = 0; j < m.head_dim / 2; ++j) {
+  for (std::int64_t j = 0; j < half; ++j) {
     const double plain = std::pow(m.rope_theta, -2.0 * static_cast<double>(j) / static_cast<double>(m.head_dim));
     frequencies.push_back(stretched(m, j, plain));
   }
-  return frequencies;
-}
-
-std::vector<float> rope_values(const std::vector<double>& frequencies, double factor, std::int64_t positions) {
-  const std::size_t half = frequencies.size();
-  std::vector<float> table(static_cast<std::size_t>(positions) * 2 * half);
+  std::vector<float> table(static_cast<std::size_t>(positions * m.head_dim));
   for (std::int64_t t = 0; t < positions; ++t) {
-    float* const row = table.data() + static_cast<std::size_t>(t) * 2 * half;
-    for (std::size_t j = 0; j < half; ++j) {
-      const double angle = static_cast<double>(t) * frequencies[j];
+    float* row = table.data() + t * m.head_dim;
+    for (std::int64_t j = 0; j < half; ++j) {
+      const double angle = static_cast<double>(t) * frequencies[static_cast<std::size_t>(j)];
       row[j] = static_cast<float>(factor * std::cos(angle));
       row[j + half] = static_cast<float>(factor * std::sin(angle));
     }
   }
   return table;
-}
-
-// The last two tables are remembered: a plan, or a start that has to find a way to fit, lowers the same model a hundred
-// times, and a table of 131,072 positions takes 0.4 s to make.
-std::vector<float> rope_values(const config::Model& m, std::int64_t positions) {
-  struct Known {
-    std::vector<double> frequencies;
-    double factor = 0;
-    std::int64_t positions = 0;
-    std::vector<float> table = {};
-  };
-  static std::mutex mutex;
-  static std::array<Known, 2> known;
-  std::vector<double> frequencies = frequencies_of(m);
-  const double factor = turned_factor(m);
-  const std::lock_guard lock(mutex);
-  const auto has = [&](const Known& k) {
-    return k.positions == positions && k.factor == factor && k.frequencies == frequencies;
-  };
-  if (!has(known[0])) std::swap(known[0], known[1]);
-  if (!has(known[0])) {
-    std::vector<float> table = rope_values(frequencies, factor, positions);
-    known[0] = {std::move(frequencies), factor, positions, std::move(table)};
-  }
-  return known[0].table;
 }
 
 constexpr const char *kRopeTable = "rope table", *kLocalRopeTable = "local rope table";
@@ -203,12 +173,12 @@ constexpr const char *kRopeTable = "rope table", *kLocalRopeTable = "local rope 
 
 std::vector<ConstantSpec> rope_table(const config::Model& m, std::int64_t positions) {
   const Shape shape{positions, m.head_dim};
-  std::vector<ConstantSpec> tables = {{kRopeTable, shape, rope_values(m, positions)}};
+  std::vector<ConstantSpec> tables = {{kRopeTable, shape, [m, positions] { return rope_values(m, positions); }}};
   if (family_of(m).decoder.local_rope && m.window > 0) {
     config::Model local = m;
     local.rope_scaling = "none";
     if (m.rope_local_theta > 0) local.rope_theta = m.rope_local_theta;
-    tables.push_back({kLocalRopeTable, shape, rope_values(local, positions)});
+    tables.push_back({kLocalRopeTable, shape, [local, positions] { return rope_values(local, positions); }});
   }
   return tables;
 }

@@ -2,6 +2,7 @@
 // Face face; no other code knows a family by name. One file a family; registry.cpp lists them.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -25,7 +26,7 @@ namespace redline::model {
 struct ConstantSpec {
   std::string name;
   Shape shape;
-  std::vector<float> data;
+  std::function<std::vector<float>()> make;
 };
 
 // The values declared for parameters and constants, by the names that the family gave them.

@@ -192,15 +192,18 @@ void Fp8Values::declare_head(program::Builder& b, const LoweredModel& m, const s
   const std::size_t row = head_row(m.table);
   const Shape& shape = m.table[row].shape;
   const ValueId scales = b.declare("fp8 head scales", {2 * ops::kScaleFloats}, DType::f32, Role::scale);
-  std::vector<float> of_dlogits(ops::kScaleFloats);
-  of_dlogits[0] = 1 / ops::kDlogitsScale, of_dlogits[1] = ops::kDlogitsScale;  // as Fp8Scale has them
+  const auto of_dlogits = [] {  // as Fp8Scale has them
+    std::vector<float> scale(ops::kScaleFloats);
+    scale[0] = 1 / ops::kDlogitsScale, scale[1] = ops::kDlogitsScale;
+    return scale;
+  };
   linears_.head_weight = weights[row];
   linears_.head = {
       .x_scale = b.view(scales, "head input scale", {ops::kScaleFloats}, 0),
       .weight = by_parts_ ? program::kAbsent
                           : b.declare("head in fp8 by columns", {shape[1], shape[0]}, DType::e4m3, Role::working),
       .weight_scale = b.view(scales, "head weight scale", {ops::kScaleFloats}, ops::kScaleFloats * 4),
-      .dlogits_scale = b.constant("dlogits scale", {ops::kScaleFloats}, std::move(of_dlogits))};
+      .dlogits_scale = b.constant("dlogits scale", {ops::kScaleFloats}, of_dlogits)};
 }
 
 // One array from the first linear's weights to the last one's: in the flat layout they stand together.

@@ -28,6 +28,8 @@ constexpr std::int64_t kCpuLossChunk = 512, kCudaLossChunk = 16384, kCudaLossEle
 // times what a node costs to launch, and a step's three pieces of four arrays 400 MB, where activations stand
 // otherwise. A small model has some pieces, too.
 constexpr std::int64_t kLargestPiece = 1 << 23, kPieces = 16;
+// The same of gradients that are taken to fp32 for the update, where nothing comes from the host.
+constexpr std::int64_t kLargestWide = 1 << 26;
 
 constexpr std::int64_t kMostIndex = std::numeric_limits<std::int32_t>::max();  // of tokens and of documents
 
@@ -80,6 +82,7 @@ LoweringOptions lowering_options(const config::Config& c, device::Kind kind) {
   if (c.optim.name == "muon") o.optimizer = c.optim.muon_beta2 > 0 ? &kNorMuon : &kMuon;
   o.spike = c.guard.spike;
   o.average = c.train.average != "none";
+  if (c.precision.gradients == "bf16") o.gradients = DType::bf16;
   o.norms = c.log.norms_every > 0;
   o.seed = static_cast<std::uint64_t>(c.train.seed);
   o.placement = c.memory.placement;
@@ -193,7 +196,7 @@ void declare_norms(Builder& b, LoweredModel& m) {
 
 // Before an update; the result goes to norms_after_update. `updates`: with a copy of the weights.
 ValueId norms_before_update(Builder& b, const LoweredModel& m, bool updates) {
-  b.tensor_sums({m.view(b, optim::kGradients, m.own), {}, m.norms.bounds, m.norms.gradients}, "gradient norms");
+  b.tensor_sums({m.gradients(b, m.own), {}, m.norms.bounds, m.norms.gradients}, "gradient norms");
   return updates ? b.copy(m.view(b, optim::kParameters, m.own), "weights before") : program::kAbsent;
 }
 
@@ -235,8 +238,10 @@ class Lower {
     d_.sharing = sharing;
     d_.shards = m_.shards;
     d_.units = travelling_units(m_.table, m_.layout);
-    if (options.placement.state_on_host() && options.training)
-      m_.piece = std::min((m_.layout.total / kPieces + kCutBlock) / kCutBlock * kCutBlock, kLargestPiece);
+    const bool on_host = options.placement.state_on_host();
+    if (options.training && (on_host || rounds()))
+      m_.piece = std::min((m_.layout.total / kPieces + kCutBlock) / kCutBlock * kCutBlock,
+                          on_host ? kLargestPiece : kLargestWide);
   }
 
   LoweredModel lower() {
@@ -289,6 +294,7 @@ class Lower {
   }
 
   bool has_last() const { return adds_up_last(options_); }
+  bool rounds() const { return options_.gradients == DType::bf16; }
   bool fsdp() const { return !options_.sharing.alone() && options_.sharing.mode == dist::Mode::fsdp; }
 
   // An array with an element for every one of the parameters' in a range.
@@ -308,6 +314,13 @@ class Lower {
     if (!fsdp()) return {declare_range(name, all, dtype, role, file), {}, all};
     const ValueId shard = declare_range(name, m_.updated, dtype, role, file);
     return {b_.declare(fmt::format("all {}", name), {m_.layout.total}, dtype, Role::activation), shard, all};
+  }
+
+  // A name for all of them in fp32, and what is kept.
+  program::Distribution::Array rounded_gradients() {
+    const Range all = m_.layout.whole();
+    const ValueId kept = declare_range(optim::kGradients, all, DType::bf16, Role::gradient);
+    return {b_.declare("all gradients", {m_.layout.total}, DType::f32, Role::activation), kept, all};
   }
 
   // Rows of one name that follow each other are one array, back to back: a node may have elements of several.
@@ -357,7 +370,8 @@ class Lower {
     const std::vector<ValueId> parameters = views(d_.weights.all, "");
     for (std::size_t i = 0; i < parameters.size(); ++i) values_.add(m_.table[i].name, parameters[i]);
     if (!options_.training) return;
-    d_.gradients = declare_all(optim::kGradients, DType::f32, Role::gradient);
+    REDLINE_CHECK(!rounds() || options_.sharing.alone(), "ranks add up gradients in fp32");
+    d_.gradients = rounds() ? rounded_gradients() : declare_all(optim::kGradients, DType::f32, Role::gradient);
     placed(m_.at(optim::kGradients), options_.placement.gradients);
     const std::vector<ValueId> gradients = views(d_.gradients.all, " gradient");
     for (std::size_t i = 0; i < parameters.size(); ++i) b_.pair_gradient(parameters[i], gradients[i]);
@@ -404,7 +418,7 @@ class Lower {
     b_.set_step_state(m_.step_state);
     const std::int64_t positions = std::max(batch.seq_len, options_.decode.positions);
     for (ConstantSpec& c : family_.constants(model_, positions))
-      values_.add(c.name, b_.constant(c.name, c.shape, std::move(c.data)));
+      values_.add(c.name, b_.constant(c.name, c.shape, std::move(c.make)));
   }
 
   // What routers did: of a micro-batch, and of a step, whose ranks add up theirs in the update.
@@ -435,7 +449,7 @@ class Lower {
   ForwardValues forward(const program::BatchValues& batch) { return family_.forward(b_, model_, values_, batch); }
 
   void micro_step(std::string_view name, program::Lowering lowering) {
-    lowering.fresh_gradients = fsdp();
+    lowering.fresh_gradients = fsdp() || rounds();
     lowering.sequence = options_.sharing.sequence;
     begin(name, lowering);
     const auto [hidden, head] = forward(m_.batch);
@@ -444,27 +458,34 @@ class Lower {
       b_.balance_loss(m_.batch, m_.router_totals, model_.experts_per_token, static_cast<float>(model_.router_aux),
                       static_cast<float>(model_.router_z_loss));
     if (lowering.training) b_.backward();
+    b_.end();
+    if (lowering.training && rounds())
+      program::round_gradients(m_.set, m_.set.programs.back(), {d_.gradients.all, d_.gradients.shard, m_.step_state},
+                               lowering.accumulate);
     const bool last = name == kOnly || name == kUpdateAndFirst || name == (has_last() ? kLast : kFirst);
-    end({.gather_weights = name == kFirst || name == kOnly,
-         .reduce_gradients = lowering.training && (fsdp() || last),
-         .accumulate = lowering.accumulate,
-         .complete = last});
+    distribute({.gather_weights = name == kFirst || name == kOnly,
+                .reduce_gradients = lowering.training && (fsdp() || last),
+                .accumulate = lowering.accumulate,
+                .complete = last});
   }
 
-  void end(const program::Collectives& collectives = {}) {
+  void end() {
     b_.end();
+    distribute();
+  }
+  void distribute(const program::Collectives& collectives = {}) {
     program::distribute(m_.set, m_.set.programs.back(), d_, collectives);
   }
 
-  // Gradients as the norm has them: whole, or in pieces of whole groups where they come from the host's memory, which
-  // give the same bits.
+  // Gradients as the norm has them: whole, or in pieces of whole groups where they come from the host's memory or are
+  // taken to fp32, which give the same bits.
   std::vector<program::NormOf::Piece> summed(const Range& range) {
     std::vector<program::NormOf::Piece> pieces;
     const auto add = [&](std::int64_t begin, std::int64_t end) {
       pieces.push_back({m_.view(b_, optim::kGradients, {begin, end}), begin});
     };
     std::int64_t begin = range.begin;
-    for (std::int64_t g = 1; g <= kCutGroups && options_.placement.gradients; ++g) {
+    for (std::int64_t g = 1; g <= kCutGroups && (options_.placement.gradients || rounds()); ++g) {
       const std::int64_t end = group_begin(g, m_.layout.total), next = group_begin(g + 1, m_.layout.total);
       if (end <= begin || end >= range.end || next - begin <= m_.piece) continue;
       add(begin, end);
@@ -731,6 +752,11 @@ ValueId LoweredModel::view(Builder& b, std::string_view array, const Range& rang
   }
   REDLINE_CHECK(row(array) == state.size(), "{} have no elements {} to {}", array, range.begin, range.end);
   return program::kAbsent;
+}
+
+ValueId LoweredModel::gradients(Builder& b, const Range& range) const {
+  const ValueId kept = view(b, optim::kGradients, range);
+  return set.at(kept).dtype == DType::bf16 ? b.widened(kept) : kept;
 }
 
 LoweredModel lower(const config::Model& model, const LoweringOptions& options) { return Lower(model, options).lower(); }

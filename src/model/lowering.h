@@ -74,6 +74,7 @@ struct LoweringOptions {
   bool single = false;            // and a step may be one micro-batch all the same (train.accumulate_from)
   bool logits = false;            // the logits program and its output
   DecodeShape decode = {};        // the prefill and decode programs and their caches
+  DType gradients = DType::f32;   // or bf16: as they are added up over micro-batches (optim/gradients.h)
   DType compute = DType::f32;     // of activations and products; any other keeps working copies of the parameters
   std::int64_t loss_chunk = 512;  // rows of logits that exist at a time
   double z_loss = 0;              // train.z_loss
@@ -166,6 +167,7 @@ struct LoweredModel {
   program::ValueId at(std::string_view array) const;
   // The elements of an array for a range of the parameters, as a value of the programs; absent where the array is.
   program::ValueId view(program::Builder& b, std::string_view array, const Range& range) const;
+  program::ValueId gradients(program::Builder& b, const Range& range) const;  // the same of gradients, in fp32
 };
 
 LoweredModel lower(const config::Model& model, const LoweringOptions& options);

@@ -73,7 +73,7 @@ void update(program::Builder& b, const LoweredModel& m, const config::Optim& o) 
     const optim::Matrices of{g.count, g.rows, g.columns, g.flat(), g.places[1].spread};
     const Range range{g.first(), g.first() + of.span()};
     const auto part = [&](std::string_view array) { return m.view(b, array, range); };
-    optim::MuonMomentum<program::ValueId> momentum{.gradients = part(optim::kGradients),
+    optim::MuonMomentum<program::ValueId> momentum{.gradients = m.gradients(b, range),
                                                    .momentum = part(optim::kMomentum),
                                                    .x = {},
                                                    .partial = {},

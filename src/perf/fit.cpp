@@ -160,19 +160,25 @@ class Solver {
     std::int64_t too_few = 0, enough = config_.model.layers - 1;  // the last layer has nothing to gain
     if (enough < 1) return;
     placement.recompute_layers = enough;
-    WayBytes least = bytes(placement);
-    if (!fits(least)) return;
-    std::int64_t most = none.device;
+    const WayBytes all = bytes(placement);
+    if (!fits(all)) return;
+    std::int64_t most = none.device, least = all.device;
+    const auto look = [&](const WayBytes& there, std::int64_t layers) {
+      if (fits(there))
+        enough = layers, least = there.device;
+      else
+        too_few = layers, most = there.device;
+    };
+    for (std::int64_t layers = 1; layers < enough; ++layers) {  // from searches for other rooms
+      placement.recompute_layers = layers;
+      if (const auto known = KnownBytes::all().find(config_, machine_.kind, sharing_, placement)) look(*known, layers);
+    }
     for (int turn = 1; enough - too_few > 1; ++turn) {
-      const std::int64_t between = enough - too_few, gain = (most - least.device) / between;
+      const std::int64_t between = enough - too_few, gain = (most - least) / between;
       const std::int64_t by_bytes = gain > 0 ? (most - room_.device + gain - 1) / gain : 0;
       const std::int64_t further = turn % 3 != 0 && by_bytes > 0 ? by_bytes : between / 2;
       placement.recompute_layers = std::clamp(too_few + further, too_few + 1, enough - 1);
-      const WayBytes there = bytes(placement);
-      if (fits(there))
-        enough = placement.recompute_layers, least = there;
-      else
-        too_few = placement.recompute_layers, most = there.device;
+      look(bytes(placement), placement.recompute_layers);
     }
     placement.recompute_layers = enough;
     add(fit, way(placement));
@@ -268,13 +274,19 @@ std::string in_words(const Fit& fit, const config::Config& config) {
 std::vector<std::string> gains_of_types(const Fit& fit, const config::Config& config, const Machine& machine) {
   std::vector<std::string> gains;
   if (fit.fits) return gains;
-  for (const config::Config& coarser : train::relaxations(config)) {
-    if (coarser.train.seq_len != config.train.seq_len) continue;
+  std::vector<config::Config> all = train::relaxations(config);
+  std::erase_if(all, [&](const config::Config& c) { return c.train.seq_len != config.train.seq_len; });
+  if (config.precision.gradients == "fp32" && config.log.norms_every == 0) {
+    all.push_back(config);
+    all.back().precision.gradients = "bf16";
+  }
+  for (const config::Config& coarser : all) {
     const Fit other = find_fit(coarser, machine, fit.room);
     const double before = fit.found() ? fit.seconds() : 0, after = other.found() ? other.seconds() : 0;
     const std::int64_t less = fit.asked.device - other.asked.device;
     if (after == 0) continue;
-    gains.push_back(fmt::format("optim.moments={}: {} less, {}", coarser.optim.moments, train::memory_in_words(less),
+    gains.push_back(fmt::format("{}: {} less, {}", fmt::join(train::changed_keys(config, coarser), " "),
+                                train::memory_in_words(less),
                                 before == 0      ? std::string("and it fits")
                                 : after < before ? fmt::format("{:.0f}% faster", 100 * (before / after - 1))
                                                  : "no faster"));

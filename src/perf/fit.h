@@ -63,7 +63,8 @@ std::string in_words(const config::Placement& placement, const config::Config& c
 // "moments lie in the host's memory (1.20 GiB), ...": what a placement moves, how large it is, and its cost.
 std::string in_words(const Fit& fit, const config::Config& config);
 
-// What coarser moments would buy where the run does not fit as asked: "optim.moments=8bit: 38.0 GiB less, 12% faster".
+// What coarser moments, or gradients, would buy where the run does not fit as asked: "optim.moments=8bit: 38.0 GiB
+// less, 12% faster".
 std::vector<std::string> gains_of_types(const Fit& fit, const config::Config& config, const Machine& machine);
 
 // Puts the fastest way that fits into the configuration, as memory.fit says, and tells it; empty where nothing moves:

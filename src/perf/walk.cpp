@@ -6,6 +6,7 @@
 #include <list>
 #include <map>
 #include <mutex>
+#include <ranges>
 
 #include "base/error.h"
 #include "io/json.h"
@@ -59,11 +60,15 @@ class LastLowered {
   void add(const config::Config& config, device::Kind kind, std::shared_ptr<const model::LoweredModel> lowered) {
     const std::lock_guard lock(mutex_);
     last_.push_front({config, kind, std::move(lowered)});
-    if (last_.size() > kMost) last_.pop_back();
+    if (last_.size() <= kMost) return;
+    // Which layers are computed again differs from card to card; what lies on the host is asked for on each.
+    const auto oldest = std::ranges::find_if(last_ | std::views::reverse,
+                                             [](const Run& r) { return !r.config.memory.placement.recompute.empty(); });
+    last_.erase(oldest == last_.rend() ? std::prev(last_.end()) : std::prev(oldest.base()));
   }
 
  private:
-  static constexpr std::size_t kMost = 24;  // some megabytes each
+  static constexpr std::size_t kMost = 32;  // some megabytes each
   struct Run {
     config::Config config;
     device::Kind kind;
@@ -142,11 +147,7 @@ struct StepWalk::Timed {
 StepWalk::StepWalk(const config::Config& config, const Machine& machine, const Spread& spread, const Filling& filling)
     : spread_(spread) {
   options_ = std::make_unique<model::LoweringOptions>(model::lowering_options(config, machine.kind));
-  const auto lower = [&] {
-    auto lowered = std::make_shared<model::LoweredModel>(model::lower(config.model, *options_));
-    lowered->set.constants = {};  // nothing runs, and a table of positions may have a hundred megabytes
-    return lowered;
-  };
+  const auto lower = [&] { return std::make_shared<model::LoweredModel>(model::lower(config.model, *options_)); };
   if (!spread.alone()) {
     options_->sharing = dist::sharing_of(config.parallel, 0, spread.ranks, spread.mode);
     const model::LargestRanks largest = model::largest_ranks(config.model, *options_);

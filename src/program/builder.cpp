@@ -210,10 +210,9 @@ void Writer::release(ValueId value) {
   of_activation_.erase(it);
 }
 
-ValueId Builder::constant(std::string name, Shape shape, std::vector<float> data) {
-  REDLINE_CHECK(shape.elements() == static_cast<std::int64_t>(data.size()), "constant {}", name);
+ValueId Builder::constant(std::string name, Shape shape, std::function<std::vector<float>()> make) {
   const ValueId id = declare(std::move(name), shape, DType::f32, Role::constant);
-  set_.constants.push_back({id, std::move(data)});
+  set_.constants.push_back({id, std::move(make)});
   return id;
 }
 
@@ -477,10 +476,12 @@ void Builder::copy_logits(ValueId x, ValueId weight, ValueId logits) {
 
 void Builder::grad_norm(const NormOf& of, optim::GradNorm<ValueId> op) {
   op.totals = w_.make("totals", {optim::kTotals}, Role::activation, DType::f64);
-  for (const NormOf::Piece& piece : of.gradients)
-    w_.append(optim::SumSquares<ValueId>{piece.value, of.loss_sum, of.state, op.totals, piece.begin, of.all,
+  for (const NormOf::Piece& piece : of.gradients) {
+    const ValueId value = set_.at(piece.value).dtype == DType::bf16 ? widened(piece.value) : piece.value;
+    w_.append(optim::SumSquares<ValueId>{value, of.loss_sum, of.state, op.totals, piece.begin, of.all,
                                          &piece != of.gradients.data()},
               Phase::update, "sum_squares");
+  }
   w_.append(op, Phase::update, "grad_norm");
 }
 
@@ -515,6 +516,11 @@ ValueId Builder::copy(ValueId of, std::string_view name) {
   const ValueId to = w_.statistic(name, w_.shape(of));
   w_.append(optim::Refresh<ValueId>{of, to}, Phase::update, std::string(name));
   return to;
+}
+ValueId Builder::widened(ValueId gradients) {
+  const ValueId x = w_.statistic("gradients in fp32", w_.shape(gradients));
+  w_.append(optim::WidenGradients<ValueId>{gradients, x}, Phase::update, "gradients in fp32");
+  return x;
 }
 void Builder::copy_bytes(ValueId from, ValueId to, std::string name) {
   w_.append(ops::Copy<ValueId>{from, to}, Phase::update, std::move(name));

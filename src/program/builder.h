@@ -3,6 +3,7 @@
 // or gradients.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -161,7 +162,7 @@ class Builder {
   ValueId view(ValueId of, std::string name, Shape shape, std::int64_t byte_offset) {
     return w_.view(of, std::move(name), shape, byte_offset);
   }
-  ValueId constant(std::string name, Shape shape, std::vector<float> data);
+  ValueId constant(std::string name, Shape shape, std::function<std::vector<float>()> make);
   void pair_gradient(ValueId parameter, ValueId gradient) { w_.pair_gradient(parameter, gradient); }
   void set_parameter(ValueId value, std::size_t row) { set_.at(value).parameter = static_cast<std::int32_t>(row); }
   void set_step_state(ValueId state) { step_state_ = state; }
@@ -221,6 +222,7 @@ class Builder {
   void average(optim::Average<ValueId> op);
   void exchange(optim::Exchange<ValueId> op);
   ValueId copy(ValueId of, std::string_view name);                    // in fp32, for the rest of the program
+  ValueId widened(ValueId gradients);                                 // the same in fp32
   void copy_bytes(ValueId from, ValueId to, std::string name);        // from one memory to another, or within one
   void tensor_sums(optim::TensorSums<ValueId> op, std::string name);  // its partial sums are made here
   void move_scales(ops::MoveScales<ValueId> op, std::string name);

@@ -37,7 +37,10 @@ ArenaExecutor::ArenaExecutor(const ProgramSet& set, device::Device& device)
 // Moments start at zero, and the gaps between parameters must stay there.
 void ArenaExecutor::begin() {
   if (!arena_->is_zero()) device_.fill(arena_->data(), 0, set_.memory.device.persistent);
-  for (const Constant& c : set_.constants) write(c.value, c.data.data(), set_.at(c.value).bytes());
+  for (const Constant& c : set_.constants) {
+    const std::vector<float> data = c.make();
+    write(c.value, data.data(), std::ssize(data) * static_cast<std::int64_t>(sizeof(float)));
+  }
 }
 
 Tensor ArenaExecutor::tensor(ValueId id) const {

@@ -22,6 +22,7 @@
 #include "ops/split_heads.h"
 #include "ops/swiglu.h"
 #include "optim/adamw.h"
+#include "optim/gradients.h"
 #include "optim/muon.h"
 #include "optim/norms.h"
 #include "program/program_set.h"
@@ -29,20 +30,19 @@
 namespace redline::program {
 
 template <class T>
-using OpOver =
-    std::variant<ops::Embed<T>, ops::EmbedGrad<T>, ops::SortTokens<T>, ops::DocumentTiles<T>, ops::Copy<T>, ops::Add<T>,
-                 ops::AddNorm<T>, ops::AddNormGrad<T>, ops::NormAdd<T>, ops::Linear<T>, ops::LinearInputGrad<T>,
-                 ops::LinearWeightGrad<T>, ops::BiasGrad<T>, ops::GroupedLinear<T>, ops::GroupedLinearInputGrad<T>,
-                 ops::GroupedLinearWeightGrad<T>, ops::GroupedFp8Product<T>, ops::GroupedFp8WeightGrad<T>,
-                 ops::Route<T>, ops::RouteGrad<T>, ops::SortByExpert<T>, ops::GatherRows<T>, ops::Combine<T>,
-                 ops::CombineGrad<T>, ops::RouterLoad<T>, ops::BalanceLoss<T>, ops::RopeQkNorm<T>,
-                 ops::RopeQkNormGrad<T>, ops::Attention<T>, ops::AttentionGrad<T>, ops::SwiGlu<T>, ops::SwiGluGrad<T>,
-                 ops::LmLoss<T>, ops::Dropout<T>, ops::CacheStore<T>, ops::AttentionCached<T>, ops::Quantize<T>,
-                 ops::QuantizeWeight<T>, ops::BoundScale<T>, ops::MoveScales<T>, ops::Largest<T>, ops::SetScales<T>,
-                 ops::Fp8Product<T>, optim::SumSquares<T>, optim::GradNorm<T>, optim::AdamW<T>, optim::Refresh<T>,
-                 optim::Average<T>, optim::Exchange<T>, optim::TensorSums<T>, ops::Orthogonalize<T>,
-                 optim::MuonMomentum<T>, optim::Muon<T>, ops::Custom<T>, dist::AllReduce<T>, dist::ReduceShards<T>,
-                 dist::GatherShards<T>, dist::AllToAll<T>, ops::SplitHeads<T>>;
+using OpOver = std::variant<
+    ops::Embed<T>, ops::EmbedGrad<T>, ops::SortTokens<T>, ops::DocumentTiles<T>, ops::Copy<T>, ops::Add<T>,
+    ops::AddNorm<T>, ops::AddNormGrad<T>, ops::NormAdd<T>, ops::Linear<T>, ops::LinearInputGrad<T>,
+    ops::LinearWeightGrad<T>, ops::BiasGrad<T>, ops::GroupedLinear<T>, ops::GroupedLinearInputGrad<T>,
+    ops::GroupedLinearWeightGrad<T>, ops::GroupedFp8Product<T>, ops::GroupedFp8WeightGrad<T>, ops::Route<T>,
+    ops::RouteGrad<T>, ops::SortByExpert<T>, ops::GatherRows<T>, ops::Combine<T>, ops::CombineGrad<T>,
+    ops::RouterLoad<T>, ops::BalanceLoss<T>, ops::RopeQkNorm<T>, ops::RopeQkNormGrad<T>, ops::Attention<T>,
+    ops::AttentionGrad<T>, ops::SwiGlu<T>, ops::SwiGluGrad<T>, ops::LmLoss<T>, ops::Dropout<T>, ops::CacheStore<T>,
+    ops::AttentionCached<T>, ops::Quantize<T>, ops::QuantizeWeight<T>, ops::BoundScale<T>, ops::MoveScales<T>,
+    ops::Largest<T>, ops::SetScales<T>, ops::Fp8Product<T>, optim::SumSquares<T>, optim::GradNorm<T>, optim::AdamW<T>,
+    optim::Refresh<T>, optim::Average<T>, optim::Exchange<T>, optim::TensorSums<T>, ops::Orthogonalize<T>,
+    optim::MuonMomentum<T>, optim::Muon<T>, optim::RoundGradients<T>, optim::WidenGradients<T>, ops::Custom<T>,
+    dist::AllReduce<T>, dist::ReduceShards<T>, dist::GatherShards<T>, dist::AllToAll<T>, ops::SplitHeads<T>>;
 
 using Op = OpOver<ValueId>;
 using BoundOp = OpOver<Tensor>;

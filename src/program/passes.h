@@ -1,6 +1,6 @@
-// Passes over programs. Each has a file of its own: backward.cpp, fp8.cpp, recompute.cpp, distribute.cpp and
-// offload.cpp. The first three turn a forward pass into a training program, in this order; the others work on finished
-// programs.
+// Passes over programs. Each has a file of its own: backward.cpp, fp8.cpp, recompute.cpp, round_gradients.cpp,
+// distribute.cpp and offload.cpp. The first three turn a forward pass into a training program, in this order; the
+// others work on finished programs.
 #pragma once
 
 #include <algorithm>
@@ -100,6 +100,15 @@ void stream_host_values(ProgramSet& set, Program& program);
 // values that the nodes use hide beside the forward pass. For a program that has not been through
 // stream_host_values().
 void run_beside(ProgramSet& set, Program& program, std::vector<Node> before);
+
+// Gradients in bf16 (optim/gradients.h): nodes of a micro-step write values of their own instead of views of `all`,
+// which is a name only and has no memory, and others round these into what is kept, onto what is there with
+// `accumulate`.
+struct RoundedGradients {
+  ValueId all, kept;  // [N] f32 and bf16
+  ValueId step_state;
+};
+void round_gradients(ProgramSet& set, Program& program, const RoundedGradients& of, bool accumulate);
 
 // Distribution of a step over many ranks: the pass inserts collectives. The model and its builder know nothing of it.
 //   ddp    gradients are added up in buckets, each as soon as the backward pass has written it

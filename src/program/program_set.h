@@ -6,6 +6,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -97,9 +98,10 @@ constexpr std::string_view name_of(Phase p) {
   return kNames[static_cast<int>(p)];
 }
 
+// What is in a value from the start. It is made where memory is given to it: a plan, which lowers many times, has none.
 struct Constant {
   ValueId value;
-  std::vector<float> data;
+  std::function<std::vector<float>()> make;
 };
 
 // A node of a set: by the indices of its program and of itself there.

@@ -6,6 +6,7 @@
 
 #include <cmath>
 
+#include "base/small_floats.h"
 #include "model/tiny.h"
 #include "testing/check_plan.h"
 
@@ -109,6 +110,44 @@ TEST_P(Models, ARehearsalChangesNothingThatStays) {
   EXPECT_TRUE(seen[0] == seen[1]);
   EXPECT_TRUE(seen[0] == seen[2]);
   EXPECT_TRUE(seen[0] == seen[3]);
+}
+
+// Over micro-batches, too, each is near the one in fp32: within a place of bf16 for each rounding.
+TEST_P(Models, GradientsInBf16AreThoseOfFp32Rounded) {
+  constexpr int kMicro = 4;
+  std::vector<float> want, got;
+  for (const DType type : {DType::f32, DType::bf16}) {
+    LoweringOptions o = engine_options();
+    o.gradients = type;
+    TinyEngine engine(model_, o, device_);
+    EXPECT_EQ(program::check_plan(engine.programs()), std::vector<std::string>{});
+    const program::ProgramSet& set = engine.programs();
+    for (std::size_t i = 0; i < set.programs.size(); ++i)
+      if (set.programs[i].name == kUpdate) {
+        EXPECT_LT(set.memory.device.transient_by_program[i], 2 * engine.lowered().layout.total)
+            << "never are all of them in fp32";
+      }
+    for (int micro = 0; micro < kMicro; ++micro) {
+      engine.upload(tiny_batch(model_.vocab, static_cast<std::uint64_t>(micro)));
+      engine.set_step(0, 0, 1, static_cast<std::uint64_t>(micro) * 1000);
+      engine.micro_step(micro == 0, micro + 1 == kMicro);
+    }
+    const Tensor t = engine.executor().tensor(engine.lowered().at(optim::kGradients));
+    for (std::int64_t i = 0; i < t.elements(); ++i)
+      (type == DType::f32 ? want : got)
+          .push_back(type == DType::f32 ? t.f32()[i] : f32_from_bf16(t.as<std::uint16_t>()[i]));
+  }
+  ASSERT_EQ(got.size(), want.size());
+  double wrong = 0, all = 0, bias = 0;
+  for (std::size_t i = 0; i < want.size(); ++i) {
+    const double error = static_cast<double>(got[i]) - static_cast<double>(want[i]);
+    wrong += error * error;
+    all += static_cast<double>(want[i]) * static_cast<double>(want[i]);
+    bias += error * static_cast<double>(want[i]);
+  }
+  EXPECT_LT(std::sqrt(wrong / all), 0.01);
+  EXPECT_GT(wrong, 0);
+  EXPECT_LT(std::abs(bias / all), 0.001) << "they are as long as in fp32";
 }
 
 TEST_P(Models, GradientsAgreeWithFiniteDifferences) {

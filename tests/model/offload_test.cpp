@@ -31,6 +31,7 @@ struct OffloadCase {
   DType compute = DType::bf16;
   bool fp8 = false, average = false;
   const char* family = "";
+  DType gradients = DType::f32;
 };
 void PrintTo(const OffloadCase& c, std::ostream* out) { *out << c.name; }
 
@@ -48,6 +49,7 @@ LoweringOptions offload_options(const OffloadCase& c, const config::Placement& p
   o.compute = c.compute;
   o.average = c.average;
   o.optimizer = c.optimizer;
+  o.gradients = c.gradients;
   o.optim.clip = 0.3;
   o.optim.moments = c.moments;
   o.spike = 100;
@@ -77,7 +79,8 @@ void train_some(Engine& engine, int steps) {
       pairs += static_cast<double>(batch.pairs);
     }
     const bool spoiled = step == 2;
-    if (spoiled) array_on_host(engine, optim::kGradients)[7] = std::numeric_limits<float>::quiet_NaN();
+    if (spoiled)  // of whatever type: all bits of a few elements
+      std::fill_n(engine.executor().tensor(engine.lowered().at(optim::kGradients)).as<std::uint8_t>() + 32, 8, 0xFF);
     engine.average_with(step == 0 ? 1 : 0.25);
     engine.set_step(static_cast<std::uint64_t>(step), 1e-2, pairs, 0);
     engine.executor().poison_transients();
@@ -210,7 +213,9 @@ INSTANTIATE_TEST_SUITE_P(
                       OffloadCase{"normuon", &kNorMuon, "fp32", DType::bf16},
                       OffloadCase{"experts", &kAdamW, "fp32", DType::bf16, false, true, "olmoe"},
                       OffloadCase{"experts_fp8", &kAdamW, "8bit", DType::bf16, true, true, "qwen3_moe"},
-                      OffloadCase{"experts_muon", &kMuon, "bf16", DType::bf16, false, true, "mixtral"}),
+                      OffloadCase{"experts_muon", &kMuon, "bf16", DType::bf16, false, true, "mixtral"},
+                      OffloadCase{"bf16_gradients", &kAdamW, "8bit", DType::bf16, true, true, "", DType::bf16},
+                      OffloadCase{"muon_bf16_gradients", &kMuon, "fp32", DType::f32, false, false, "", DType::bf16}),
     [](const auto& of) { return std::string(of.param.name); });
 
 // What is computed again, of how many layers, and where what is kept meanwhile lies, changes no bit either.

@@ -482,17 +482,17 @@ TEST(HfConfig, MistralHasAWindowInEveryLayerOrNone) {
 
 TEST(Rope, LinearScalingSlowsEveryPositionDown) {
   config::Model m = tiny_model("llama");
-  const std::vector<float> plain = rope_table(m, 4)[0].data;
+  const std::vector<float> plain = rope_table(m, 4)[0].make();
   m.rope_scaling = "linear";
   m.rope_factor = 2;
-  const std::vector<float> slow = rope_table(m, 7)[0].data;
+  const std::vector<float> slow = rope_table(m, 7)[0].make();
   const auto d = static_cast<std::size_t>(m.head_dim);
   for (std::size_t i = 0; i < 4 * d; ++i) EXPECT_FLOAT_EQ(plain[i], slow[i / d * 2 * d + i % d]);
 }
 
 // The frequencies and the factor of turned queries and keys, read off the second row of a table.
 void expect_rope(const config::Model& m, double factor, const std::vector<double>& every, std::size_t step) {
-  const std::vector<float> table = rope_table(m, 2)[0].data;
+  const std::vector<float> table = rope_table(m, 2)[0].make();
   const auto d = static_cast<std::size_t>(m.head_dim);
   for (std::size_t i = 0; i < every.size(); ++i) {
     const double c = table[d + i * step], s = table[d + d / 2 + i * step];
@@ -554,8 +554,8 @@ TEST(Rope, TheLocalTableIsNotStretched) {
   config::Model plain = m;
   plain.rope_scaling = "none";
   plain.rope_theta = m.rope_local_theta;
-  EXPECT_EQ(tables[1].data, rope_table(plain, 3)[0].data);
-  EXPECT_NE(tables[0].data, tables[1].data);
+  EXPECT_EQ(tables[1].make(), rope_table(plain, 3)[0].make());
+  EXPECT_NE(tables[0].make(), tables[1].make());
 }
 
 std::string refusal(const std::string& text) {

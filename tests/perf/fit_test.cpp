@@ -206,15 +206,16 @@ TEST(Fit, AnAutomaticBatchThatFitsNowhereMovesBytes) {
   EXPECT_TRUE(placed.memory.placement.on_host());
 }
 
-TEST(Fit, CoarserMomentsAreToldAndNotTaken) {
+TEST(Fit, CoarserTypesAreToldAndNotTaken) {
   const config::Config config = config_of("quick", {"train.batch_size=1", "train.seq_len=64", "optim.name=adamw"});
   const Machine machine = machine_with_host();
   const Fit asked = find_fit(config, machine, {kRoomy, kRoomy});
   EXPECT_TRUE(gains_of_types(asked, config, machine).empty());
   const Fit fit = find_fit(config, machine, {asked.asked.device * 9 / 10, kRoomy});
   const std::vector<std::string> gains = gains_of_types(fit, config, machine);
-  ASSERT_EQ(gains.size(), 2u);
+  ASSERT_EQ(gains.size(), 3u);
   EXPECT_TRUE(says(gains[1], {"optim.moments=8bit", "MiB less", "faster"})) << gains[1];
+  EXPECT_TRUE(says(gains[2], {"precision.gradients=bf16", "MiB less"})) << gains[2];
 }
 
 // What is known of a run's bytes from before, for another room, machine or run, changes no answer.

@@ -138,7 +138,8 @@ TEST_F(Passes, ATiedHeadWritesAndTheEmbeddingAdds) {
 
 TEST_F(Passes, AValueThatIsReadBeforeItIsChangedInPlaceIsRefused) {
   declare({"a", "b"});
-  const ValueId table = b.constant("rope", {kTokens, kHidden}, std::vector<float>(kTokens * kHidden, 0.5f));
+  const ValueId table =
+      b.constant("rope", {kTokens, kHidden}, [] { return std::vector<float>(kTokens * kHidden, 0.5f); });
   const ValueId positions = b.declare("positions", {kTokens}, DType::i32, Role::input);
   begin();
   const ValueId x = linear(b.embed(tokens, embedding), "a");

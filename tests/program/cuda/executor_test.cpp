@@ -42,7 +42,7 @@ struct Sums {
     weight = declare("weight", {e.out, e.in}, Role::constant);
     y = declare("y", {e.rows, e.out}, Role::activation);
     sum = declare("sum", {e.out, e.in}, Role::gradient);
-    set.constants.push_back({weight, weights()});
+    set.constants.push_back({weight, [this] { return weights(); }});
     set.programs.push_back({"step",
                             {{ops::Linear<ValueId>{x, weight, y}, Phase::forward, {}, "linear"},
                              {ops::LinearWeightGrad<ValueId>{x, y, sum, true}, Phase::backward, {}, "sum"}}});
