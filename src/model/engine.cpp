@@ -245,7 +245,8 @@ void Engine::upload(const data::Batch& batch) {
   executor_->expect(batch.full_rows() ? ops::Documents::full_rows : ops::Documents::packed);
 }
 
-void Engine::set_step(std::uint64_t step, double lr, const StepCounts& counts, std::uint64_t first_token) {
+void Engine::set_step(std::uint64_t step, double lr, const StepCounts& counts, std::uint64_t first_token,
+                      double average) {
   const double t = static_cast<double>(step) + 1;
   const config::Optim& o = options_.optim;
   const StepState state{.seed = options_.seed,
@@ -256,7 +257,7 @@ void Engine::set_step(std::uint64_t step, double lr, const StepCounts& counts, s
                         .correction1 = static_cast<float>(1 - std::pow(o.beta1, t)),
                         .correction2 = static_cast<float>(1 - std::pow(o.beta2, t)),
                         .weight_decay_share = o.weight_decay_falls && o.lr > 0 ? static_cast<float>(lr / o.lr) : 1.0f,
-                        .average = average_share_,
+                        .average = static_cast<float>(average),
                         .momentum = static_cast<float>(optim::muon_momentum(o, static_cast<std::int64_t>(step)))};
   executor_->write(lowered_.step_state, &state, sizeof state);
   executor_->at_step(step);

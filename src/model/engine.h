@@ -98,10 +98,11 @@ class Engine {
   data::TokenCounts counts_here(const data::Batch& batch) const {
     return batch.part(options_.sharing.part(), options_.sharing.sequence);
   }
-  // Sets the values that micro_step and update read from device memory. `step` counts from 0.
-  void set_step(std::uint64_t step, double lr, const StepCounts& counts, std::uint64_t first_token);
-  void set_step(std::uint64_t step, double lr, double pairs, std::uint64_t first_token) {
-    set_step(step, lr, StepCounts{.pairs = pairs}, first_token);
+  // Sets the values that micro_step and update read from device memory. `step` counts from 0; `average` is the share of
+  // the weights in their average (optim/adamw.h).
+  void set_step(std::uint64_t step, double lr, const StepCounts& counts, std::uint64_t first_token, double average = 1);
+  void set_step(std::uint64_t step, double lr, double pairs, std::uint64_t first_token, double average = 1) {
+    set_step(step, lr, StepCounts{.pairs = pairs}, first_token, average);
   }
   // Calls calibrate() first where operands in eight bits have no scales yet. `last`: the last micro-step of the step,
   // after which ranks have their gradients added up.
@@ -120,8 +121,6 @@ class Engine {
   void update_with_norms();
   void small_gradient(std::uint64_t step, double pairs);
   NormSums norm_sums();
-  // Sets the share of the weights in their average, for updates from here on (optim/adamw.h).
-  void average_with(double share) { average_share_ = static_cast<float>(share); }
   // While it lives, evaluate() uses the average of the weights, which stands in their place. Until it goes no program
   // may touch the weights, and no state may be read: both are errors.
   class [[nodiscard]] ShownAverage {
@@ -203,7 +202,6 @@ class Engine {
   program::ModelFlops flops_;  // of a micro-step; nothing without training
   StepClock clock_;
   const StopFlag* stop_ = nullptr;
-  float average_share_ = 1;
   bool whole_ = true;                   // no rank has updated its part of the weights since the others got it
   bool calibrated_ = true;              // or nothing is cast to eight bits
   bool late_ = false;                   // the last update has still to be made

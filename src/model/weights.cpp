@@ -125,19 +125,16 @@ void check_size(const io::WeightFiles& weights, const config::Model& model) {
 
 namespace {
 
-using optim::kFirstMoments;
-using optim::kSecondMoments;
+using optim::StateKind;
 
 constexpr std::int64_t kWindow = kCutBlock << 12;  // elements
 
-bool is_moments(const optim::StateArray& row) { return row.name == kFirstMoments || row.name == kSecondMoments; }
-bool is_scales(const optim::StateArray& row) {
-  return row.name == optim::kFirstScales || row.name == optim::kSecondScales;
-}
+bool is_first(const optim::StateArray& row) { return row.kind == StateKind::first_moments; }
+bool is_moments(const optim::StateArray& row) { return is_first(row) || row.kind == StateKind::second_moments; }
 
 // The name in a file of the scales of a row's codes.
 std::string scales_of(const optim::StateArray& moments) {
-  return optim::adamw_state({}, {}, DType::u8)[moments.name == kFirstMoments ? 2 : 3].stored_as;
+  return optim::adamw_state({}, {}, DType::u8)[is_first(moments) ? 2 : 3].stored_as;
 }
 
 [[noreturn]] void refuse(const io::SafetensorsReader& file, const std::string& tensor) {
@@ -149,7 +146,7 @@ std::string scales_of(const optim::StateArray& moments) {
 class MomentsOfFile {
  public:
   MomentsOfFile(const io::SafetensorsReader& file, const Engine& engine, const optim::StateArray& row)
-      : file_(file), layout_(engine.layout()), prefix_(row.stored_as), first_(row.name == kFirstMoments) {
+      : file_(file), layout_(engine.layout()), prefix_(row.stored_as), first_(is_first(row)) {
     const std::vector<Range> small =
         ranges_where(engine.table(), layout_, [](const ParameterSpec& p) { return p.by_matrix; });
     REDLINE_CHECK(small.size() == 1, "{} ranges of matrices", small.size());
@@ -202,7 +199,7 @@ class MomentsOfRow {
   MomentsOfRow(Engine& engine, std::size_t row) : engine_(engine), row_(engine.lowered().state[row]) {
     values_ = engine.lowered().state_values[row];
     if (row_.dtype != DType::u8) return;
-    const bool first = row_.name == kFirstMoments;
+    const bool first = is_first(row_);
     encode_ = first ? optim::cpu::encode_first_moments : optim::cpu::encode_second_moments;
     const std::size_t scales = engine.lowered().row(first ? optim::kFirstScales : optim::kSecondScales);
     REDLINE_CHECK(scales < engine.lowered().state.size(), "{} of eight bits have no scales", row_.name);
@@ -246,7 +243,7 @@ class MomentsOfRow {
 
 bool is_converted(const optim::StateArray& row, const io::SafetensorsReader& file, const std::string& tensor) {
   const io::StoredTensor* const t = file.find(tensor);
-  if (is_scales(row)) return !t;  // whether its codes are there is for them to say
+  if (row.kind == StateKind::moment_scales) return !t;  // whether its codes are there is for them to say
   return t && is_moments(row) && (t->dtype == DType::u8) != (row.dtype == DType::u8);
 }
 

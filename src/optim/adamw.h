@@ -32,20 +32,21 @@ inline constexpr std::string_view kFirstScales = "scales of first moments", kSec
 // each block. Where ranks share `all` of them, this rank has the range.
 inline StateTable adamw_state(Range range, Range all = {}, DType moments = DType::f32) {
   StateTable table;
-  const auto add = [&](std::string_view name, DType dtype, std::int64_t block, const char* stored_as) {
+  const auto add = [&](std::string_view name, StateKind kind, DType dtype, std::int64_t block, const char* stored_as) {
     table.push_back({.name = std::string(name),
                      .dtype = dtype,
                      .range = range,
                      .block = block,
                      .file = kOptimizerFile,
                      .stored_as = stored_as,
-                     .shared = all});
+                     .shared = all,
+                     .kind = kind});
   };
-  add(kFirstMoments, moments, 1, "exp_avg.");
-  add(kSecondMoments, moments, 1, "exp_avg_sq.");
+  add(kFirstMoments, StateKind::first_moments, moments, 1, "exp_avg.");
+  add(kSecondMoments, StateKind::second_moments, moments, 1, "exp_avg_sq.");
   if (moments != DType::u8) return table;
-  add(kFirstScales, DType::f32, kCutBlock, "exp_avg_scales");
-  add(kSecondScales, DType::f32, kCutBlock, "exp_avg_sq_scales");
+  add(kFirstScales, StateKind::moment_scales, DType::f32, kCutBlock, "exp_avg_scales");
+  add(kSecondScales, StateKind::moment_scales, DType::f32, kCutBlock, "exp_avg_sq_scales");
   return table;
 }
 

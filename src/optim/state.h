@@ -16,6 +16,9 @@ namespace redline::optim {
 // What an array is to those that treat it apart.
 enum class StateKind : std::uint8_t {
   usual,
+  first_moments,  // codes of eight bits have scales; a checkpoint may hold another type
+  second_moments,
+  moment_scales,
   fp8_scales,   // a checkpoint of another precision has none
   fp8_records,  // the magnitudes that a step meets: 0 between steps
 };

@@ -521,7 +521,6 @@ bool Steps::queue() {
     return false;
   }
   ++queued_;
-  engine.average_with(optim::average_share(config.train, state.step, ends_.steps()));
   engine.set_step(static_cast<std::uint64_t>(state.step), s.lr,
                   StepCounts{.pairs = static_cast<double>(s.pairs),
                              .real_tokens = static_cast<double>(s.real_tokens),
@@ -530,7 +529,7 @@ bool Steps::queue() {
                              .stop = session_.asked_to_stop() ? 1.0 : 0.0,
                              .save = session_.minutes_are_over() ? 1.0 : 0.0,
                              .slow = micro_step_seconds_ < kAhead ? 0.0 : 1.0},
-                  0);
+                  0, optim::average_share(config.train, state.step, ends_.steps()));
   if (s.norms)
     engine.update_with_norms();
   else

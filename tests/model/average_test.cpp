@@ -45,8 +45,7 @@ UpdateResult averaged_step(Engine& engine, std::int64_t index, int rank = 0, int
     pairs += static_cast<double>(batch.pairs);
     if (look && micro == 0) engine.small_gradient(static_cast<std::uint64_t>(index), pairs);
   }
-  engine.average_with(optim::average_share(ema(), index, 100));
-  engine.set_step(static_cast<std::uint64_t>(index), 1e-2, pairs, 0);
+  engine.set_step(static_cast<std::uint64_t>(index), 1e-2, pairs, 0, optim::average_share(ema(), index, 100));
   if (look)
     engine.update_with_norms();
   else

@@ -81,8 +81,7 @@ void train_some(Engine& engine, int steps) {
     const bool spoiled = step == 2;
     if (spoiled)  // of whatever type: all bits of a few elements
       std::fill_n(engine.executor().tensor(engine.lowered().at(optim::kGradients)).as<std::uint8_t>() + 32, 8, 0xFF);
-    engine.average_with(step == 0 ? 1 : 0.25);
-    engine.set_step(static_cast<std::uint64_t>(step), 1e-2, pairs, 0);
+    engine.set_step(static_cast<std::uint64_t>(step), 1e-2, pairs, 0, step == 0 ? 1 : 0.25);
     engine.executor().poison_transients();
     if (step == 3)
       engine.update_with_norms();

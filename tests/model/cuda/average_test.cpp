@@ -47,8 +47,7 @@ NormSums train(Engine& engine, int steps, bool look) {
       pairs += static_cast<double>(batch.pairs);
       if (look && micro == 0) engine.small_gradient(step, pairs);
     }
-    engine.average_with(optim::average_share(average, index, 100));
-    engine.set_step(step, 1e-3, pairs, 0);
+    engine.set_step(step, 1e-3, pairs, 0, optim::average_share(average, index, 100));
     if (look)
       engine.update_with_norms();
     else
