@@ -195,6 +195,10 @@ TABLES = {
         ("PyTorch k tok/s", "{peer[ktokens_per_s]:.1f}"),
         ("mfu / palm", "{peer[mfu_percent]:.1f} / {peer[mfu_palm_percent]:.1f}"),
         ("memory", "{peer[memory_gib]:.1f} GiB"), ("first step", "{peer[first_step_s]:.1f} s")))),
+    "h200-models-136b": ("h200_models_136b", full_rows(columns(
+        ("model, batch", MODEL), ("precision", "{precision}"), ("ms a step", "{step_ms:.1f}"),
+        ("plan", "{plan[step_ms]:.1f}"), ("k tok/s", "{ktokens_per_s:.1f}"), ("mfu", "{mfu_percent:.1f}"),
+        ("PyTorch k tok/s", "{peer[ktokens_per_s]:.1f}"), ("mfu", "{peer[mfu_percent]:.1f}")))),
     "h200-plan-one-call": ("h200_models", full_rows(columns(
         ("model, batch", MODEL), ("memory, plan's total", "{plan[total_gib]:.2f} GiB"),
         ("`nvidia-smi`", "{nvidia_smi_gib:.2f}"), ("step, plan", "{plan[step_ms]:.1f} ms"),
