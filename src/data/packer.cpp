@@ -23,7 +23,8 @@ std::int64_t rows_used(const PackerSettings& settings, std::int64_t pieces, std:
   if (settings.packing == Packing::pad) return pieces;
   std::int64_t slots = tokens;
   if (settings.packing == Packing::bucket) slots = pieces * *std::ranges::lower_bound(settings.buckets, longest);
-  return (slots + row - 1) / row;
+  const std::int64_t most = settings.shape.max_segments;  // which the next epoch's pieces count against, too
+  return std::max((slots + row - 1) / row, (pieces + most - 1) / most);
 }
 
 }  // namespace

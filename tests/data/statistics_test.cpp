@@ -65,15 +65,17 @@ TEST(Statistics, PackByHand) {
   EXPECT_EQ(half.rows, 3);
   // 12 tokens of a batch of 4 rows use two of them; the documents are over, so the others are not counted.
   EXPECT_EQ(packed_of({{4, 10, 8}, Packing::pack, false, {}}, Lengths{6, 6}).rows, 2);
+  // Five documents take three rows of two, however short they are.
+  EXPECT_EQ(packed_of({{4, 10, 2}, Packing::pack, false, {}}, Lengths{2, 2, 2, 2, 2}).rows, 3);
 }
 
 // Best fit written again, for lists that the packer can see whole.
 std::int64_t rows_of_best_fit(Lengths waiting, const BatchShape& shape) {
   std::int64_t rows = 0;
   while (!waiting.empty()) {
-    std::int64_t used = waiting.front();
+    std::int64_t used = waiting.front(), pieces = 1;
     waiting.erase(waiting.begin());
-    for (std::int64_t pieces = 1; pieces < shape.documents(); ++pieces) {
+    for (; pieces < shape.documents(); ++pieces) {
       auto best = waiting.end();
       for (auto it = waiting.begin(); it != waiting.end(); ++it)
         if (used + *it <= shape.tokens() && (best == waiting.end() || *it > *best)) best = it;
@@ -81,7 +83,8 @@ std::int64_t rows_of_best_fit(Lengths waiting, const BatchShape& shape) {
       used += *best;
       waiting.erase(best);
     }
-    rows += (used + shape.seq_len - 1) / shape.seq_len;
+    rows +=
+        std::max((used + shape.seq_len - 1) / shape.seq_len, (pieces + shape.max_segments - 1) / shape.max_segments);
   }
   return rows;
 }
