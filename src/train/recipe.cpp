@@ -118,19 +118,20 @@ void doubt_rate(const Config& c, std::vector<Doubt>& doubts) {
                                               rate, short_rate(kLowestRate))});
 }
 
-// Rows of another size, under the rate that a preset has for its own.
+// Steps of more or fewer rows, under the rate that a preset has for its own.
 void hint_at_rate(const Config& c, const Config& preset, std::vector<Doubt>& doubts) {
   const auto rows = [](const Config& of) { return of.train.batch_size * of.train.accumulate; };
-  if (rows(c) == rows(preset) || !c.origins.written("train.batch_size")) return;
+  if (rows(c) == rows(preset)) return;
+  const std::string_view key = c.train.batch_size != preset.train.batch_size ? "train.batch_size" : "train.accumulate";
+  if (!c.origins.written(key)) return;
   const double factor = std::sqrt(static_cast<double>(rows(c)) / static_cast<double>(rows(preset)));
-  doubts.push_back(
-      {"train.batch_size",
-       fmt::format("{}train.batch_size = {}: steps have {}, and preset {} has optim.lr = {} for {}: by the root of "
-                   "the ratio, which is a rule of thumb, that would be optim.lr={} optim.min_lr={}",
-                   c.origins.prefix({"train.batch_size"}), c.train.batch_size, counted(rows(c), "row"), c.preset,
-                   short_rate(preset.optim.lr), rows(preset), short_rate(factor * c.optim.lr),
-                   short_rate(factor * c.optim.min_lr)),
-       true});
+  doubts.push_back({key,
+                    fmt::format("{}{} = {}: steps have {}, and preset {} has optim.lr = {} for {}: by the root of "
+                                "the ratio, which is a rule of thumb, that would be optim.lr={} optim.min_lr={}",
+                                c.origins.prefix({key}), key, value_of(key, c), counted(rows(c), "row"), c.preset,
+                                short_rate(preset.optim.lr), rows(preset), short_rate(factor * c.optim.lr),
+                                short_rate(factor * c.optim.min_lr)),
+                    true});
 }
 
 // A preset's rate is made for the preset's optimizer, and for its rows of a step.

@@ -113,6 +113,9 @@ TEST(Doubts, OtherRowsInAPresetGetARateAsAHint) {
   ASSERT_EQ(said.size(), 1u);
   EXPECT_TRUE(
       testing::says(said[0], {"train.batch_size = 512", "ping-95m", "128", "optim.lr=2e-4", "optim.min_lr=2e-5"}));
+  const std::vector<std::string> more = hints(with({"train.accumulate=4"}, "ping-95m"));
+  ASSERT_EQ(more.size(), 1u) << "as many rows a step";
+  EXPECT_TRUE(testing::says(more[0], {"train.accumulate = 4", "512 rows", "optim.lr=2e-4", "optim.min_lr=2e-5"}));
   EXPECT_EQ(hints(preset), std::vector<std::string>{});
   EXPECT_EQ(hints(with({"train.batch_size=32", "train.accumulate=4"}, "ping-95m")), std::vector<std::string>{});
   EXPECT_EQ(hints(with({"train.batch_size=512", "optim.lr=1e-4"}, "ping-95m")), std::vector<std::string>{})
