@@ -468,11 +468,8 @@ Subject look_at_config(const ConfigWords& words, const DoctorWords& wanted) {
     const perf::Machine machine = perf::machine_of(perf::card_called(wanted.card));
     s.consultation.device = machine.name;
     s.consultation.basis = "the plan: nothing ran, so that padding, data and clocks are not seen";
-    perf::Filling filling;
-    std::optional<perf::Filling> packed;
-    if (const auto filled = perf::filled(s.config); filled && filled->problem.empty()) {
-      filling = filled->own;
-      packed = filled->packed;
+    const auto filled = perf::filled(s.config);
+    if (filled && filled->known()) {
       s.consultation.basis = fmt::format(
           "the plan, and the lengths of {} of data.train ({}): nothing ran, so that the loader and clocks are not seen",
           counted(filled->documents, "document"), filled->source);
@@ -480,9 +477,8 @@ Subject look_at_config(const ConfigWords& words, const DoctorWords& wanted) {
       s.consultation.basis += fmt::format("; data.packing = \"{}\" pads, and how much is not known: {}",
                                           s.config.data.packing, filled->problem);
     }
-    place(s.config, machine, filling);
-    s.consultation.diagnosis =
-        perf::diagnose(s.config, machine, perf::expected_step(s.config, machine, filling, packed));
+    place(s.config, machine, perf::filling_of(filled));
+    s.consultation.diagnosis = perf::diagnose(s.config, machine, perf::expected_step(s.config, machine, filled));
     return s;
   }
   const auto device = device::open_device(wanted.card.empty() ? wanted.device : wanted.card);

@@ -64,6 +64,28 @@ std::string no_end(const config::Config& config) {
   return "nothing says when it ends (train.max_steps, train.max_tokens, train.epochs, train.max_hours)";
 }
 
+std::string padding_in_words(const config::Config& config, const perf::Filled& f) {
+  if (!f.known())
+    return fmt::format("{}, and how much that pads is not known: {}; the figures above are of full rows",
+                       f.cause(config), f.problem);
+  return fmt::format("{}: {} of the token slots hold no document ({}, {} looked at)", f.cause(config),
+                     report::percent(1 - f.own.utilisation), f.source, report::grouped(f.documents, "document"));
+}
+
+io::Json filling_json(const config::Config& config, const std::optional<perf::Filled>& f) {
+  if (!f) return nullptr;
+  if (!f->known()) return {{"packing", config.data.packing}, {"problem", f->problem}};
+  return {{"packing", config.data.packing},
+          {"source", f->source},
+          {"documents", f->documents},
+          {"padding", 1 - f->own.utilisation},
+          {"packed", {{"set", f->set()}, {"padding", 1 - f->packed.utilisation}}}};
+}
+
+std::string_view token_name(const std::optional<perf::Filled>& filled) {
+  return filled && filled->known() ? "real token" : "token";
+}
+
 perf::SearchOptions plan_progress() {
   constexpr double kPatience = 1;  // seconds
   perf::SearchOptions options;
@@ -77,6 +99,7 @@ perf::SearchOptions plan_progress() {
 namespace {
 
 constexpr std::size_t kRunnersUp = 4;
+constexpr double kManyTimes = 10;  // the memory, above which percents say less than times
 
 struct Planned {
   std::string name;  // of the configuration
@@ -87,7 +110,7 @@ struct Planned {
   std::optional<perf::Fit> fit;  // where the configuration does not fit as it is; the plan is then of its fastest way
   std::vector<std::string> gains = {};
   std::optional<perf::MovedCut> moved = {};  // where it does not fit in any way: the step cut otherwise, which does
-  std::optional<perf::Filled> filled;        // where data.packing pads
+  std::optional<perf::Filled> filled;        // where rows are not full
   std::optional<perf::Plan> packed;          // then, the same with packed rows
   std::optional<perf::Growth> growth;        // with --grow
   bool pads() const { return packed.has_value(); }
@@ -193,26 +216,15 @@ void print_memory(const Planned& p) {
     print(fmt::format("  {:>3} x {:<32} {:>9}\n", v.count, v.name, size(v.bytes)));
 }
 
-std::string looked_at(const perf::Filled& f) {
-  return fmt::format("{}, {} looked at", f.source, report::grouped(f.documents, "document"));
-}
-
 void print_filling(const Planned& p) {
   if (!p.filled) return;
-  const perf::Filled& f = *p.filled;
-  const std::string packing = fmt::format("data.packing = \"{}\"", p.config.data.packing);
-  if (!p.pads())
-    return print(report::paragraph("padding   ", fmt::format("{}, and how much that pads is not known: {}; the figures "
-                                                             "above are of full rows",
-                                                             packing, f.problem)));
+  print(report::paragraph("padding   ", padding_in_words(p.config, *p.filled)));
+  if (!p.pads()) return;
   const perf::Expected &now = p.plan.expected, &then = p.packed->expected;
-  print(report::paragraph("padding   ", fmt::format("{}: {} of the token slots hold no document ({})", packing,
-                                                    report::percent(1 - f.own.utilisation), looked_at(f))));
-  print(report::paragraph("packing   ",
-                          fmt::format("data.packing=pack fills {}: {}, mfu {}, {:.2f} times the real tokens a "
-                                      "second",
-                                      report::percent(f.packed.utilisation), report::token_rate(then.tokens_per_s),
-                                      report::percent(then.mfu), then.tokens_per_s / now.tokens_per_s)));
+  print(report::paragraph(
+      "packing   ", fmt::format("{} fills {}: {}, mfu {}, {:.2f} times the real tokens a second", p.filled->set(),
+                                report::percent(p.filled->packed.utilisation), report::token_rate(then.tokens_per_s),
+                                report::percent(then.mfu), then.tokens_per_s / now.tokens_per_s)));
 }
 
 void print_expected(const Planned& p) {
@@ -225,8 +237,8 @@ void print_expected(const Planned& p) {
   if (p.steps() == 0) return print(fmt::format("          the time of the run is not known: {}\n", no_end(p.config)));
   print(fmt::format("          {} for {}, {}\n", report::duration(3600 * p.hours()), report::grouped(p.steps(), "step"),
                     report::count(p.full_steps(p.steps()) * static_cast<double>(p.plan.tokens_per_step) *
-                                      (p.pads() ? p.filled->own.utilisation : 1),
-                                  p.pads() ? "real token" : "token")));
+                                      perf::filling_of(p.filled).utilisation,
+                                  token_name(p.filled))));
 }
 
 // The cut of the step that fits with bytes moved.
@@ -241,8 +253,9 @@ void print_choice(const Planned& p) {
     print(fmt::format("\nchoice    {}, with bytes moved\n", fmt::join(moved_keys(p), " ")));
     print(
         report::paragraph("          ", perf::in_words(p.moved->fit, perf::with_setting(p.config, p.moved->setting))));
-    print(fmt::format("          step {}, {}\n", report::duration(p.moved->fit.seconds()),
-                      report::token_rate(static_cast<double>(p.plan.tokens_per_step) / p.moved->fit.seconds())));
+    print(fmt::format("          step {}, {}{}\n", report::duration(p.moved->fit.seconds()), p.pads() ? "real " : "",
+                      report::token_rate(perf::filling_of(p.filled).utilisation *
+                                         static_cast<double>(p.plan.tokens_per_step) / p.moved->fit.seconds())));
     return;
   }
   if (c.best.empty()) {
@@ -281,7 +294,8 @@ void print_growth(const Planned& p) {
         "{:<24} {:>9} {:>13} {:>7} {:>10} {:>10} {:>9}{}\n",
         fmt::format("{} x {}, {:.3g} times", plan.setting.batch_size, plan.setting.accumulate, rows / own),
         report::duration(e.step_seconds), report::token_rate(e.tokens_per_s), report::percent(e.mfu),
-        size(plan.memory.total()), report::percent(share(plan)),
+        size(plan.memory.total()),
+        share(plan) < kManyTimes ? report::percent(share(plan)) : fmt::format("{:.0f} times", share(plan)),
         train::short_rate(perf::with_setting(p.config, plan.setting).optim.lr), plan.fits ? about : "  does not fit"));
   };
   for (const perf::Plan& plan : p.growth->rows) line(plan, "");
@@ -295,12 +309,19 @@ void print_growth(const Planned& p) {
   perf::Choice as_it_is;
   as_it_is.config = p.config;
   print(fmt::format("\ngrow      {}\n", fmt::join(perf::keys_to_set(as_it_is, filling->setting), " ")));
-  std::string about = fmt::format("takes {} of the memory ({:.0f} to {:.0f}% are meant",
-                                  report::percent(share(*filling)), 100 * perf::kLeastFilled, 100 * perf::kMostFilled);
+  const std::int64_t rows = filling->setting.batch_size, asked = p.plan.setting.batch_size;
+  std::string about =
+      fmt::format("{}takes {} of the memory ({:.0f} to {:.0f}% are meant",
+                  rows < asked ? fmt::format("{} take more than is meant; this ", counted(asked, "row")) : "",
+                  report::percent(share(*filling)), 100 * perf::kLeastFilled, 100 * perf::kMostFilled);
   if (share(*filling) < perf::kLeastFilled) about += "; one row more is too much, or more than a batch can have";
-  about += fmt::format("), for {:.2f} times the tokens a second; rates follow the root of the rows of a step",
-                       filling->expected.tokens_per_s / p.plan.expected.tokens_per_s);
-  if (p.config.train.max_steps > 0) about += ", and train.max_steps stays: the run has more tokens";
+  about += ")";
+  if (p.growth->rows[0].fits)
+    about += fmt::format(", for {:.2f} times the tokens a second",
+                         filling->expected.tokens_per_s / p.plan.expected.tokens_per_s);
+  about += "; rates follow the root of the rows of a step";
+  if (p.config.train.max_steps > 0 && rows != asked)
+    about += fmt::format(", and train.max_steps stays: the run has {} tokens", rows > asked ? "more" : "fewer");
   print(report::paragraph("          ", about));
 }
 
@@ -334,19 +355,14 @@ io::Json fit_json(const Planned& p) {
           {"gains", p.gains}};
 }
 
-io::Json filling_json(const Planned& p) {
-  if (!p.filled) return nullptr;
-  const perf::Filled& f = *p.filled;
-  if (!p.pads()) return {{"packing", p.config.data.packing}, {"problem", f.problem}};
-  return {{"packing", p.config.data.packing},
-          {"source", f.source},
-          {"documents", f.documents},
-          {"padding", 1 - f.own.utilisation},
-          {"packed",
-           {{"padding", 1 - f.packed.utilisation},
-            {"tokens_per_s", p.packed->expected.tokens_per_s},
-            {"mfu", p.packed->expected.mfu},
-            {"gain", p.packed->expected.tokens_per_s / p.plan.expected.tokens_per_s}}}};
+io::Json padding_json(const Planned& p) {
+  io::Json json = filling_json(p.config, p.filled);
+  if (!p.pads()) return json;
+  io::Json& packed = json["packed"];
+  packed["tokens_per_s"] = p.packed->expected.tokens_per_s;
+  packed["mfu"] = p.packed->expected.mfu;
+  packed["gain"] = p.packed->expected.tokens_per_s / p.plan.expected.tokens_per_s;
+  return json;
 }
 
 io::Json growth_json(const Planned& p) {
@@ -425,7 +441,7 @@ io::Json to_json(const Planned& p) {
             {"mfu_palm", plan.expected.mfu_palm},
             {"steps", p.steps() > 0 ? io::Json(p.steps()) : io::Json(nullptr)},
             {"hours", p.steps() > 0 ? io::Json(p.hours()) : io::Json(nullptr)}}},
-          {"filling", filling_json(p)},
+          {"filling", padding_json(p)},
           {"growth", growth_json(p)},
           {"choice", std::move(choice)},
           {"runners_up", std::move(runners_up)},
@@ -529,25 +545,20 @@ int run_plan(const Words& words) {
   if (all_cards || p.machine.kind == device::Kind::cuda)
     if (const std::string lacks = perf::without_kernel(p.config); !lacks.empty())
       log::warn("{}: this is a plan of what it takes; a run is refused there", lacks);
+  for (const train::Doubt& doubt : train::doubtful_settings(p.config, 0))
+    if (doubt.hint) log::note("{}", doubt.sentence);
+  p.filled = perf::filled(p.config);
   if (all_cards) {
-    plan_cards(p.name, p.config, json, stopping);
+    plan_cards(p.name, p.config, p.filled, json, stopping);
     return kDone;
   }
   if (memory > 0) p.machine.memory = static_cast<std::int64_t>(memory * 0x1p30);
   if (gpus.gpus > 0) {
-    if (const auto filled = perf::filled(p.config))
-      log::warn(
-          "data.packing = \"{}\" pads rows, and a plan for several GPUs counts full ones: real tokens, and the mfu of "
-          "them, are {} of what it says; `redline plan` without --gpus counts them",
-          p.config.data.packing,
-          filled->problem.empty() ? report::percent(filled->own.utilisation) : "an unknown part");
-    plan_gpus(p.name, p.config, p.machine, card_id(card, p.machine), gpus, json, stopping);
+    plan_gpus(p.name, p.config, p.machine, card_id(card, p.machine), p.filled, gpus, json, stopping);
     return kDone;
   }
   perf::SearchOptions options = plan_progress();
-  p.filled = perf::filled(p.config);
-  const bool pads = p.filled && p.filled->problem.empty();
-  if (pads) options.filling = p.filled->own;
+  options.filling = perf::filling_of(p.filled);
   config::Config placed = p.config;
   p.plan = perf::make_plan(p.config, p.machine, {}, options.filling);
   if (!p.plan.fits && perf::chooses(p.config)) {
@@ -556,7 +567,8 @@ int run_plan(const Words& words) {
     if (!p.fit->ways.empty()) placed.memory.placement = p.fit->ways[0].placement;
     p.plan = perf::make_plan(placed, p.machine, {}, options.filling);
   }
-  if (pads) p.packed = perf::make_plan(placed, p.machine, {}, p.filled->packed);
+  if (p.filled && p.filled->known())
+    p.packed = perf::make_plan(p.filled->mended(placed), p.machine, {}, p.filled->packed);
   p.choice = perf::choose_or_relax(p.config, p.machine, options);
   if (p.fit && p.fit->ways.empty() && (p.choice.best.empty() || p.choice.asked_for)) {
     p.moved = perf::cut_that_moves(p.config, p.machine, p.fit->room);

@@ -2,6 +2,7 @@
 // many of one card (plan_gpus.cpp).
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -42,8 +43,15 @@ std::string no_end(const config::Config& config);
 // The progress line. A preset takes a moment; a deep model on many cards takes longer.
 perf::SearchOptions plan_progress();
 
+// What rows hold: which setting pads them, and how much; as JSON null where they are full.
+std::string padding_in_words(const config::Config& config, const perf::Filled& filled);
+io::Json filling_json(const config::Config& config, const std::optional<perf::Filled>& filled);
+// "real token" where rows are planned with padding.
+std::string_view token_name(const std::optional<perf::Filled>& filled);
+
 // `redline plan --cards` prints its table, and holds signals back meanwhile.
-void plan_cards(const std::string& name, const config::Config& config, bool json, StopAtOnce& stopping);
+void plan_cards(const std::string& name, const config::Config& config, const std::optional<perf::Filled>& filled,
+                bool json, StopAtOnce& stopping);
 
 // `redline plan --gpus N` prints its plan, and holds signals back meanwhile. `card` is an id of the table of cards. An
 // empty one, for a machine that is not in it, is a UserError.
@@ -55,6 +63,7 @@ struct GpusWanted {
   std::string trace;          // a file for a picture of the choice's step; empty: none
 };
 void plan_gpus(const std::string& name, const config::Config& config, const perf::Machine& machine,
-               const std::string& card, const GpusWanted& wanted, bool json, StopAtOnce& stopping);
+               const std::string& card, const std::optional<perf::Filled>& filled, const GpusWanted& wanted, bool json,
+               StopAtOnce& stopping);
 
 }  // namespace redline::cli

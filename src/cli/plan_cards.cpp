@@ -21,9 +21,9 @@ struct CardPlan {
 };
 
 // The first that fits: as asked; the fastest way with bytes moved; the step cut otherwise.
-CardPlan plan_on(const perf::Card& card, const config::Config& config) {
+CardPlan plan_on(const perf::Card& card, const config::Config& config, const perf::Filling& filling) {
   const perf::Machine machine = perf::machine_of(card);
-  CardPlan p{&card, perf::make_plan(config, machine), config};
+  CardPlan p{&card, perf::make_plan(config, machine, {}, filling), config};
   if (p.plan.fits || !perf::chooses(config)) return p;
   const perf::Fit fit = perf::find_fit(config, machine);
   if (!fit.ways.empty()) {
@@ -32,7 +32,7 @@ CardPlan plan_on(const perf::Card& card, const config::Config& config) {
     p.config = perf::with_setting(config, cut->setting);
     if (!cut->fit.ways.empty()) p.config.memory.placement = cut->fit.ways[0].placement;
   }
-  p.plan = perf::make_plan(p.config, machine);
+  p.plan = perf::make_plan(p.config, machine, {}, filling);
   return p;
 }
 
@@ -50,16 +50,19 @@ HowItFits how_it_fits(const CardPlan& p, const config::Config& asked) {
 
 }  // namespace
 
-void plan_cards(const std::string& name, const config::Config& config, bool json, StopAtOnce& stopping) {
+void plan_cards(const std::string& name, const config::Config& config, const std::optional<perf::Filled>& filled,
+                bool json, StopAtOnce& stopping) {
+  const perf::Filling filling = perf::filling_of(filled);
   const perf::SearchOptions progress = plan_progress();
   std::vector<CardPlan> rows;
   for (const perf::Card& card : perf::cards()) {
     progress.progress(std::string(card.id), rows.size() + 1, perf::cards().size());
-    rows.push_back(plan_on(card, config));
+    rows.push_back(plan_on(card, config, filling));
   }
   const std::int64_t steps = train::total_steps(config.train);
   const double run = static_cast<double>(config::micro_batches_before(config.train, steps)) /
-                     static_cast<double>(config.train.accumulate) * static_cast<double>(rows[0].plan.tokens_per_step);
+                     static_cast<double>(config.train.accumulate) * static_cast<double>(rows[0].plan.tokens_per_step) *
+                     filling.utilisation;
   const double budget = run > 0 ? run : 1e9;
   const auto hours = [&](const CardPlan& r) { return budget / r.plan.expected.tokens_per_s / 3600; };
   stopping.hold();
@@ -78,10 +81,11 @@ void plan_cards(const std::string& name, const config::Config& config, bool json
                        {"tokens_per_s", r.plan.fits ? io::Json(r.plan.expected.tokens_per_s) : io::Json(nullptr)},
                        {"mfu", r.plan.fits ? io::Json(r.plan.expected.mfu) : io::Json(nullptr)},
                        {"hours", r.plan.fits ? io::Json(hours(r)) : io::Json(nullptr)}});
-    return print_json({{"config", name}, {"tokens", budget}, {"cards", std::move(cards)}});
+    return print_json(
+        {{"config", name}, {"tokens", budget}, {"filling", filling_json(config, filled)}, {"cards", std::move(cards)}});
   }
   print(fmt::format("plan      {}: {}, {} a step; hours for {}{}\n\n", name, parameters_of(rows[0].plan),
-                    report::grouped(rows[0].plan.tokens_per_step, "token"), report::count(budget, "token"),
+                    report::grouped(rows[0].plan.tokens_per_step, "token"), report::count(budget, token_name(filled)),
                     run > 0 ? "" : ", since nothing says when the run ends"));
   print(fmt::format("{:<12} {:>8} {:>8} {:>8} {:>11} {:>5} {:>7}  {}\n", "--card", "has", "takes", "host", "tokens",
                     "mfu", "hours", "how"));
@@ -102,6 +106,13 @@ void plan_cards(const std::string& name, const config::Config& config, bool json
   }
   if (!notes.empty()) print("\n");
   for (std::size_t i = 0; i < notes.size(); ++i) print(report::paragraph(fmt::format("({}) ", i + 1), notes[i]));
+  if (filled) {
+    std::string padding = padding_in_words(config, *filled);
+    if (filled->known())
+      padding += fmt::format("; tokens, mfu and hours are of real ones, and {} fills {}", filled->set(),
+                             report::percent(filled->packed.utilisation));
+    print("\n" + report::paragraph("padding   ", padding));
+  }
   print("\n" +
         report::paragraph(
             "", fmt::format(

@@ -23,7 +23,8 @@ struct GpusPlan {
   std::string name;  // of the configuration
   std::string network;
   perf::ScalePlan scale;
-  double run_tokens = 0;  // of the whole run; 0: not known
+  std::optional<perf::Filled> filled;
+  double run_tokens = 0;  // of the whole run, real ones; 0: not known
 };
 
 std::string_view snapshot_place(const perf::Plan& plan) { return plan.snapshot_on_device ? "card" : "host"; }
@@ -36,11 +37,11 @@ double gpu_hours(const GpusPlan& p, const perf::RankPlan& r) {
 }
 
 // A step of all ranks is as many times a rank's.
-double tokens_of_run(const config::Config& config, const perf::RankPlan& choice) {
+double tokens_of_run(const config::Config& config, const perf::RankPlan& choice, const perf::Filling& filling) {
   config::Train t = perf::with_setting(config, choice.setting).train;
   t.batch_size *= choice.ranks / config.parallel.sequence;
   const double by_steps = static_cast<double>(config::micro_batches_before(t, train::total_steps(t))) /
-                          static_cast<double>(t.accumulate) * choice.tokens_of_ranks();
+                          static_cast<double>(t.accumulate) * choice.tokens_of_ranks() * filling.utilisation;
   const double in_time = 3600 * t.max_hours * choice.expected.tokens_per_s;
   if (t.max_hours == 0 || (by_steps > 0 && by_steps <= in_time)) return by_steps;
   return in_time;
@@ -117,7 +118,8 @@ void print_step(const GpusPlan& p) {
     print_row(p, "  copies, too", [](const perf::RankPlan& m) { return report::duration(m.times.copying); });
   print_row(p, "stragglers", [](const perf::RankPlan& m) { return report::duration(m.times.stragglers); });
   print_row(p, "step", [](const perf::RankPlan& m) { return report::duration(m.times.total()); });
-  print_row(p, "tokens", [](const perf::RankPlan& m) { return report::token_rate(m.expected.tokens_per_s); });
+  print_row(p, fmt::format("{}s", token_name(p.filled)),
+            [](const perf::RankPlan& m) { return report::token_rate(m.expected.tokens_per_s); });
   print_row(p, "mfu", [](const perf::RankPlan& m) { return report::percent(m.expected.mfu); });
   print_row(p, "palm", [](const perf::RankPlan& m) { return report::percent(m.expected.mfu_palm); });
   print_row(p, "of one GPU alone", [](const perf::RankPlan& m) { return report::percent(m.efficiency); });
@@ -149,7 +151,8 @@ void print_scaling(const GpusPlan& p) {
                       report::percent(r.efficiency), size(r.memory.total()), hours(gpu_hours(p, r) / r.ranks),
                       hours(gpu_hours(p, r)), r.fits ? "" : "  does not fit"));
   print(p.run_tokens > 0
-            ? fmt::format("The same rows on every GPU; hours for the run's {}.\n", report::count(p.run_tokens, "token"))
+            ? fmt::format("The same rows on every GPU; hours for the run's {}.\n",
+                          report::count(p.run_tokens, token_name(p.filled)))
             : fmt::format("The same rows on every GPU; hours are not known: {}.\n", no_end(p.scale.config)));
 }
 
@@ -206,6 +209,7 @@ io::Json to_json(const GpusPlan& p) {
           {"active_parameters", s.choice().active_parameters},
           {"tokens_per_step", s.choice().tokens_of_ranks()},
           {"run_tokens", p.run_tokens > 0 ? io::Json(p.run_tokens) : io::Json(nullptr)},
+          {"filling", filling_json(s.config, p.filled)},
           {"modes", std::move(modes)},
           {"choice", s.choice().fits ? io::Json(name_of(s.choice().mode)) : io::Json(nullptr)},
           {"set", keys_to_set(p)},
@@ -217,7 +221,8 @@ io::Json to_json(const GpusPlan& p) {
 }  // namespace
 
 void plan_gpus(const std::string& name, const config::Config& config, const perf::Machine& machine,
-               const std::string& card, const GpusWanted& wanted, bool json, StopAtOnce& stopping) {
+               const std::string& card, const std::optional<perf::Filled>& filled, const GpusWanted& wanted, bool json,
+               StopAtOnce& stopping) {
   if (card.empty())
     fail_user(
         "--gpus plans for a card whose links are known, and {} is none of them; add --card NAME, as `redline peaks` "
@@ -236,8 +241,11 @@ void plan_gpus(const std::string& name, const config::Config& config, const perf
   const perf::Fabric fabric = perf::fabric_of(perf::card_called(card), network, static_cast<int>(per_node),
                                               static_cast<int>(wanted.nics > 0 ? wanted.nics : per_node));
   train::require_for_ranks(config, static_cast<int>(wanted.gpus));  // what a run would refuse has no plan
-  p.scale = perf::plan_ranks_or_relax(config, machine, fabric, static_cast<int>(wanted.gpus), plan_progress());
-  p.run_tokens = tokens_of_run(p.scale.config, p.scale.choice());
+  p.filled = filled;
+  perf::SearchOptions options = plan_progress();
+  options.filling = perf::filling_of(filled);
+  p.scale = perf::plan_ranks_or_relax(config, machine, fabric, static_cast<int>(wanted.gpus), options);
+  p.run_tokens = tokens_of_run(p.scale.config, p.scale.choice(), options.filling);
   std::string trace;
   if (const perf::RankPlan& c = p.scale.choice(); !wanted.trace.empty()) {
     const config::Config chosen = perf::as_possible(perf::with_setting(p.scale.config, c.setting), machine);
@@ -252,6 +260,12 @@ void plan_gpus(const std::string& name, const config::Config& config, const perf
   print_step(p);
   print_choice(p);
   print_scaling(p);
+  if (filled) {
+    std::string padding = padding_in_words(config, *filled);
+    if (filled->known())
+      padding += fmt::format("; {} fills {}", filled->set(), report::percent(filled->packed.utilisation));
+    print("\n" + report::paragraph("padding   ", padding));
+  }
   if (!trace.empty())
     print(fmt::format("\ntrace     {} (a planned step of {}; open it in chrome://tracing or ui.perfetto.dev)\n",
                       wanted.trace, p.scale.choice().name()));

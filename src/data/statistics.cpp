@@ -3,6 +3,7 @@
 #include "data/statistics.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <mutex>
@@ -377,6 +378,11 @@ std::vector<RowLength> row_lengths_of(const BatchShape& shape, const LengthSurve
 }
 
 }  // namespace
+
+std::int64_t enough_segments(std::int64_t seq_len, double mean_length) {
+  const double of_a_row = static_cast<double>(seq_len) / mean_length;
+  return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(std::ceil(2 * of_a_row))));
+}
 
 Analysis analyse(const LengthSurvey& survey, const AnalysisSettings& settings, ThreadPool& pool) {
   Analysis a;

@@ -124,6 +124,9 @@ struct Analysis {
   ModeFigures with_best_edges;
 };
 
+// A data.max_segments under which rows of documents with that mean length fill: twice the mean of a row.
+std::int64_t enough_segments(std::int64_t seq_len, double mean_length);
+
 // Shorter rows keep the tokens of a batch: twice as many rows of half the length.
 Analysis analyse(const LengthSurvey& survey, const AnalysisSettings& settings, ThreadPool& pool);
 

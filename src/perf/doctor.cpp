@@ -192,11 +192,11 @@ class Rules {
     Finding& f = add(Illness::padding,
                      seen_.packed_gain > 0 ? loss_of(seen_.packed_gain) : seen_.padding * (p_.device_ms - update),
                      fmt::format("{} of the token slots hold no document", percent(seen_.padding)), {}, recorded());
-    if (c_.data.packing == "pad" || c_.data.packing == "bucket")
-      f.changes = {"data.packing=pack"};
-    else if (c_.data.packing == "pack")
-      f.changes = {fmt::format("data.max_segments={}", 4 * c_.data.max_segments)};
-    if (c_.data.packing == "pack") f.mend = "a larger data.max_segments lets a batch hold more short documents";
+    const bool pads = c_.data.packing == "pad" || c_.data.packing == "bucket";
+    f.changes = {!seen_.packed_by.empty() ? seen_.packed_by
+                 : pads                   ? "data.packing=pack"
+                                          : fmt::format("data.max_segments={}", 4 * c_.data.max_segments)};
+    if (!pads) f.mend = "a larger data.max_segments lets a batch hold more short documents";
   }
 
   void loader() {
@@ -431,8 +431,8 @@ double batches_of_evaluation(const config::Train& t) {
 
 }  // namespace
 
-Observed expected_step(const config::Config& config, const Machine& machine, const Filling& filling,
-                       const std::optional<Filling>& packed) {
+Observed expected_step(const config::Config& config, const Machine& machine, const std::optional<Filled>& filled) {
+  const Filling filling = filling_of(filled);
   const Plan plan = make_plan(config, machine, {}, filling);
   const PlannedStep planned = planned_step(config, machine, filling);
   const double planned_ms = planned.parts.ms();
@@ -445,10 +445,10 @@ Observed expected_step(const config::Config& config, const Machine& machine, con
   seen.tokens = filling.utilisation * static_cast<double>(plan.tokens_per_step);
   seen.padding = 1 - filling.utilisation;
   seen.filling = filling;
-  if (packed) {
-    config::Config fuller = config;
-    fuller.data.packing = "pack";
-    seen.packed_gain = make_plan(fuller, machine, {}, *packed).expected.tokens_per_s / plan.expected.tokens_per_s;
+  if (filled && filled->known()) {
+    const Plan packed = make_plan(filled->mended(config), machine, {}, filled->packed);
+    seen.packed_gain = packed.expected.tokens_per_s / plan.expected.tokens_per_s;
+    seen.packed_by = filled->set();
   }
   seen.mfu = plan.expected.mfu * planned_ms / seen.step_ms;
   if (config.train.eval_every > 0)

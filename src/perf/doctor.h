@@ -36,6 +36,7 @@ struct Observed {
   bool batch_was_chosen = false;                               // by train.batch_size = "auto"
   Filling filling = {};                                        // of a step that was planned
   double packed_gain = 0;          // by the plan, so many times the real tokens a second; 0: not known
+  std::string packed_by;           // the setting that gives it
   std::optional<StepParts> timed;  // the device's parts, where nodes were timed
   Learned learned = {};
 };
@@ -73,8 +74,7 @@ struct Diagnosis {
 };
 
 // The step as the plan expects it. Slow kernels that the plan does not know are counted in.
-Observed expected_step(const config::Config& config, const Machine& machine, const Filling& filling = {},
-                       const std::optional<Filling>& packed = {});
+Observed expected_step(const config::Config& config, const Machine& machine, const std::optional<Filled>& filled = {});
 
 Diagnosis diagnose(const config::Config& config, const Machine& machine, const Observed& seen);
 

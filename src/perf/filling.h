@@ -23,16 +23,24 @@ struct Documents {
 };
 Documents documents_of(std::int64_t rows, std::int64_t seq_len, const Filling& filling);
 
-// A packing that pads, beside the one that would not.
+// Rows that are not full, beside those that would be: data.packing pads, or data.max_segments closes batches before.
 struct Filled {
   std::string source;          // "ping (generated), 20000 documents"
   std::int64_t documents = 0;  // that were looked at
-  Filling own, packed;         // as data.packing has it, and with data.packing = "pack"
+  Filling own, packed;         // as it is, and as mended() has it
+  std::int64_t segments = 0;   // the data.max_segments that fills rows; 0: data.packing = "pack" does
   std::string problem;         // why data.train cannot tell; the rest says nothing then
+
+  std::string set() const;                                    // "data.packing=pack", "data.max_segments=256"
+  config::Config mended(const config::Config& config) const;  // with that set
+  std::string cause(const config::Config& config) const;      // "data.packing = "pad"", or what the other one does
+  bool known() const { return problem.empty(); }
 };
 
-// Nothing where data.packing fills its rows anyway. At most some 20,000 documents are read: of documents by index a
-// sample, of text the first ones.
+// Nothing where the rows are filled anyway, nor where "pack" or "stream" cannot be looked at. At most some 20,000
+// documents are read: of documents by index a sample, of text the first ones.
 std::optional<Filled> filled(const config::Config& config);
+// What plans count: full rows where nothing is known.
+Filling filling_of(const std::optional<Filled>& filled);
 
 }  // namespace redline::perf

@@ -25,10 +25,12 @@ config::Config with_way(config::Config config, const Way& way) {
 // Plans on ranks, each beside one rank alone with its setting.
 class Ranked {
  public:
-  Ranked(const config::Config& config, const Machine& machine) : config_(config), machine_(machine) {}
+  Ranked(const config::Config& config, const Machine& machine, const Filling& filling)
+      : config_(config), machine_(machine), filling_(filling) {}
   RankPlan operator()(Plan plan) {
     const auto [at, fresh] = alone_.try_emplace(plan.setting);
-    if (fresh) at->second = make_plan(with_setting(config_, plan.setting), machine_).expected.tokens_per_s;
+    if (fresh)
+      at->second = make_plan(with_setting(config_, plan.setting), machine_, {}, filling_).expected.tokens_per_s;
     RankPlan p{std::move(plan), 0};
     p.efficiency = p.expected.tokens_per_s / (p.ranks * at->second);
     return p;
@@ -37,6 +39,7 @@ class Ranked {
  private:
   const config::Config& config_;
   const Machine& machine_;
+  const Filling& filling_;
   std::map<Setting, double> alone_;  // tokens a second
 };
 
@@ -47,7 +50,7 @@ std::string rank_needs(const Plan& p) {
 }
 
 // The run as it was asked for with bytes moved, as it would move them itself, in the mode that was chosen.
-bool move_bytes(ScalePlan& s) {
+bool move_bytes(ScalePlan& s, const Filling& filling) {
   const RankPlan& least = s.choice();
   if (!chooses(s.config)) return false;
   Room room = room_on(s.config, s.machine);
@@ -57,9 +60,9 @@ bool move_bytes(ScalePlan& s) {
   if (fit.ways.empty()) return false;
   config::Config placed = s.config;
   placed.memory.placement = fit.ways[0].placement;
-  Plan plan = make_plan(placed, s.machine, {.mode = least.mode, .ranks = least.ranks, .fabric = s.fabric});
+  Plan plan = make_plan(placed, s.machine, {.mode = least.mode, .ranks = least.ranks, .fabric = s.fabric}, filling);
   if (!plan.fits) return false;
-  s.modes[s.chosen] = Ranked(s.config, s.machine)(std::move(plan));
+  s.modes[s.chosen] = Ranked(s.config, s.machine, filling)(std::move(plan));
   for (RankPlan& r : s.scaling)
     if (r.ranks == s.choice().ranks) r = s.choice();
   s.moved = in_words(fit, placed);
@@ -106,14 +109,14 @@ ScalePlan plan_ranks(const config::Config& config, const Machine& machine, const
   s.config = config;
   SearchOptions best_alone = options;
   best_alone.runners_up = 0;
-  Ranked ranked(s.config, machine);
+  Ranked ranked(s.config, machine, options.filling);
   // Rows that somebody wrote stay, where they fit.
   const bool keeps_rows = config.origins.written("train.batch_size") && !config.train.automatic_batch_size;
   for (const Way& way : ways_for(config, fabric, ranks)) {
     const config::Config shared = with_way(config, way);
     const Spread spread{.mode = way.mode, .ranks = ranks, .fabric = fabric};
     std::optional<Plan> plan;
-    if (keeps_rows) plan = make_plan(shared, machine, spread);
+    if (keeps_rows) plan = make_plan(shared, machine, spread, options.filling);
     if (!plan || !plan->fits) {
       Choice choice = choose(shared, machine, best_alone, spread);
       plan = choice.best.empty() ? std::move(choice.smallest) : std::move(choice.best[0]);
@@ -139,7 +142,7 @@ ScalePlan plan_ranks(const config::Config& config, const Machine& machine, const
     if (n == ranks || (n > fabric.ranks_per_node && fabric.between.bus_bandwidth == 0)) continue;
     if (n > 1 && (n % config.parallel.sequence != 0 || n % std::max(1, s.choice().shards) != 0)) continue;
     s.scaling.push_back(ranked(make_plan(with_setting(s.config, s.choice().setting), machine,
-                                         {.mode = s.choice().mode, .ranks = n, .fabric = fabric})));
+                                         {.mode = s.choice().mode, .ranks = n, .fabric = fabric}, options.filling)));
   }
   return s;
 }
@@ -172,7 +175,7 @@ ScalePlan plan_ranks_or_relax(const config::Config& config, const Machine& machi
   };
   const bool hopeless = !may_fit(coarser.empty() ? ways.back() : coarser.back());
   if (!hopeless && std::ranges::any_of(ways, fits_with)) return asked;
-  if (move_bytes(asked)) return asked;
+  if (move_bytes(asked, options.filling)) return asked;
   if (!hopeless && std::ranges::any_of(coarser, fits_with)) return asked;
   if (!coarser.empty()) ways.push_back(coarser.back());
   asked.enough_gpus = fewest_ranks(open, machine);

@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 
 #include "base/error.h"
@@ -53,9 +52,8 @@ std::string recommendation(const DataStats& stats) {
   const data::RowLength& row = a.row_lengths[0];
   std::string words = which_to_use(stats, row);
   if (row.at(Packing::pack).capped) {
-    const double a_row = static_cast<double>(row.shape.seq_len) / a.lengths.mean;
     words += fmt::format(" But data.max_segments = {} closes batches before they are full: set it to {}.",
-                         row.shape.max_segments, std::bit_ceil(static_cast<std::uint64_t>(std::ceil(2 * a_row))));
+                         row.shape.max_segments, data::enough_segments(row.shape.seq_len, a.lengths.mean));
   }
   const double beyond = static_cast<double>(row.tokens_beyond);
   if (beyond < kManyLong * a.tokens) return words;

@@ -433,6 +433,17 @@ TEST_F(DoctorTest, PaddingByThePlan) {
   EXPECT_TRUE(says(said["basis"].get<std::string>(), {"lengths", "20000 documents", "ping"}));
 }
 
+TEST_F(DoctorTest, DocumentsTooShortForMaxSegmentsByThePlan) {
+  std::string lines;
+  for (int i = 0; i < 5'000; ++i) lines += fmt::format("{{\"text\": \"hello {}\"}}\n", i);
+  write("short.jsonl", lines);
+  const io::Json said =
+      doctor({"doctor", "ping-95m", "--card", "h100", "--json", "data.train=short.jsonl", "data.tokenizer=bytes"}, 1);
+  EXPECT_EQ(first(said)["illness"], key_of(Illness::padding));
+  EXPECT_EQ(first(said)["set"], io::Json({"data.max_segments=256"}));
+  EXPECT_GT(first(said)["gain"], 2.3);
+}
+
 TEST_F(DoctorTest, ARunThatDoesNotFitIsToldByThePlan) {
   const Ran ran = run({"doctor", "qwen3-1.8b", "--card", "rtx-4090", "memory.fit=none"});
   EXPECT_TRUE(says(ran.err, {"does not fit", "RTX 4090", "redline plan"}));

@@ -21,7 +21,9 @@ class PlanCommand : public ProgramTest {
     words.push_back("--json");
     const Ran ran = run(words);
     EXPECT_EQ(ran.status, 0) << ran.err;
-    EXPECT_TRUE(ran.err.empty() || ran.err.starts_with("planning")) << ran.err;  // progress, where it takes long
+    // Progress, where it takes long, and the hint of the rate for other rows than a preset's.
+    EXPECT_TRUE(ran.err.empty() || ran.err.starts_with("planning") || says(ran.err, "by the root of the ratio"))
+        << ran.err;
     return Json::parse(ran.out);
   }
 };
@@ -86,10 +88,77 @@ TEST_F(PlanCommand, ALittleMemoryChangesTheChoice) {
   EXPECT_TRUE(says(none.at("why").get<std::string>(), {"nothing fits", "--gpus"}));
 }
 
-TEST_F(PlanCommand, ForManyGpusSaysThatPaddingIsNotCounted) {
-  const Ran ran = run({"plan", "ping-95m", "--card", "a100-80", "--gpus", "2", "data.packing=pad"});
-  EXPECT_EQ(ran.status, 0);
-  EXPECT_TRUE(says(ran.err, {"data.packing", "pads", "%"}));
+// One GPU of several is the one-card plan, padded or not.
+TEST_F(PlanCommand, ForManyGpusCountsRealTokens) {
+  const Words words = {"plan", "ping-95m", "--card", "a100-80", "data.packing=pad", "train.batch_size=128"};
+  Words many = words;
+  many.insert(many.end(), {"--gpus", "8"});
+  const Json one = json_of(words).at("expected"), j = json_of(many), alone = j.at("scaling")[0];
+  ASSERT_EQ(alone.at("gpus"), 1);
+  EXPECT_NEAR(alone.at("tokens_per_s").get<double>() / one.at("tokens_per_s").get<double>(), 1, 0.01);
+  EXPECT_NEAR(alone.at("mfu").get<double>() / one.at("mfu").get<double>(), 1, 0.01);
+  EXPECT_NEAR(alone.at("step_ms").get<double>() / one.at("step_ms").get<double>(), 1, 0.01);
+  EXPECT_NEAR(j.at("filling").at("padding").get<double>(), 0.805, 0.02);
+  EXPECT_NEAR(j.at("run_tokens").get<double>() / (8 * 10'000 * 131'072.0), 0.195, 0.02);
+  for (const Json& mode : j.at("modes")) EXPECT_LT(mode.at("mfu"), 0.12) << mode.at("mode");
+  const Ran text = must(many);
+  EXPECT_TRUE(says(text.out, {"real tokens", "padding   data.packing = \"pad\"", "data.packing=pack fills"}));
+  many.emplace_back("data.train=gone.jsonl");
+  EXPECT_TRUE(says(must(many).out, {"how much that pads is not known", "gone.jsonl"}));
+  EXPECT_TRUE(json_of(many).at("filling").contains("problem"));
+}
+
+TEST_F(PlanCommand, ForEachCardCountsRealTokens) {
+  const Words words = {"plan", "ping-95m", "--cards", "data.packing=bucket"};
+  const Json one = json_of({"plan", "ping-95m", "--card", "a100-80", "data.packing=bucket"}), j = json_of(words);
+  EXPECT_EQ(j.at("filling").at("padding"), one.at("filling").at("padding"));
+  int seen = 0;
+  for (const Json& card : j.at("cards")) {
+    if (card.at("card") != "a100-80") continue;
+    ++seen;
+    for (const char* const key : {"tokens_per_s", "mfu"}) EXPECT_EQ(card.at(key), one.at("expected").at(key)) << key;
+    EXPECT_NEAR(card.at("hours").get<double>(), one.at("expected").at("hours").get<double>(), 1e-6);
+  }
+  EXPECT_EQ(seen, 1);
+  const Ran pad = must({"plan", "ping-95m", "--cards", "data.packing=pad"});
+  EXPECT_TRUE(says(pad.out, {"real tokens", "51.9k tok/s  9.8%", "padding   data.packing = \"pad\": 80.4%"}));
+  const Ran none = must({"plan", "ping-95m", "--cards", "data.packing=pad", "data.train=gone.jsonl"});
+  EXPECT_TRUE(says(none.out, {"how much that pads is not known", "gone.jsonl"}));
+}
+
+// Documents so short that data.max_segments closes packed batches before they are full.
+TEST_F(PlanCommand, DocumentsTooShortForMaxSegmentsAreCounted) {
+  std::string lines;
+  for (int i = 0; i < 20'000; ++i) lines += fmt::format("{{\"text\": \"hello {}\"}}\n", i);
+  write("short.jsonl", lines);
+  must({"data", "prepare", "short.jsonl", "--tokenizer", "bytes", "--out", "short"});
+  const Json stats = json_of({"data", "stats", "short", "--seq-len", "1024", "--batch-size", "128"});
+  for (const char* const packing : {"pack", "stream"}) {
+    const Words words = {"plan", "ping-95m",         "--card",
+                         "h100", "data.train=short", fmt::format("data.packing={}", packing)};
+    const Json j = json_of(words), &filling = j.at("filling");
+    EXPECT_NEAR(filling.at("padding").get<double>(), 1 - 32 * 11.44 / 1024, 0.01) << packing;
+    EXPECT_NEAR(filling.at("padding").get<double>(), stats.at("modes").at(packing).at("wasted").get<double>(), 1e-6);
+    EXPECT_EQ(filling.at("packed").at("set"), "data.max_segments=256");
+    EXPECT_LT(filling.at("packed").at("padding"), 0.01);
+    EXPECT_NEAR(filling.at("packed").at("gain").get<double>(), 2.7, 0.3);
+    EXPECT_TRUE(says(must(words).out, {"padded rows", "data.max_segments = 32 closes batches before they are full",
+                                       "data.max_segments=256 fills"}));
+    Words mended = words;
+    mended.emplace_back("data.max_segments=256");
+    EXPECT_TRUE(json_of(mended).at("filling").is_null()) << packing;
+    Words large = words;
+    large.emplace_back("train.batch_size=1024");
+    EXPECT_NEAR(json_of(large).at("filling").at("padding").get<double>(), filling.at("padding").get<double>(), 0.01)
+        << "more than the documents";
+  }
+}
+
+TEST_F(PlanCommand, OtherRowsThanAPresetsGetTheHintOfTheRate) {
+  for (const char* const rows : {"train.batch_size=256", "train.accumulate=2"})
+    EXPECT_TRUE(says(must({"plan", "ping-95m", "--card", "h100", rows}).err,
+                     {rows[6] == 'b' ? "= 256" : "= 2", "optim.lr=1.41e-4"}));
+  EXPECT_EQ(must({"plan", "ping-95m", "--card", "h100"}).err, "");
 }
 
 // The choice's own words, given to plan again, fit.
@@ -208,6 +277,15 @@ TEST_F(PlanCommand, GrowsTheBatchUpToTheMemory) {
   const Ran text = must({"plan", "ping-95m", "--card", "a100-80", "--grow"});
   EXPECT_TRUE(says(text.out, {"1.5 times", "3 times", "fills it", "grow      train.batch_size=", "optim.lr="}));
   expect_bad_input({"plan", "ping-95m", "--card", "a100-80", "--grow", "--gpus", "8"}, {"--grow", "--gpus"});
+}
+
+TEST_F(PlanCommand, GrowthToFewerRowsSaysSo) {
+  const Ran little = must({"plan", "ping-95m", "--card", "a100-80", "--memory", "20", "--grow"});
+  EXPECT_TRUE(says(little.out, {"128 rows take more than is meant", "the run has fewer"}));
+  EXPECT_FALSE(says(little.out, {"the run has more"}));
+  const Ran least = must({"plan", "ping-95m", "--card", "a100-80", "--memory", "0.3", "--grow"});
+  EXPECT_TRUE(says(least.out, {" times  "}));
+  EXPECT_FALSE(says(least.out, {"e+"}));
 }
 
 TEST_F(PlanCommand, BadInputIsOneSentence) {

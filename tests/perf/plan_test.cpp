@@ -116,9 +116,12 @@ TEST(Filling, OneDocumentARowIsAFullRow) {
   EXPECT_EQ(same.expected.mfu, full.expected.mfu);
 }
 
-TEST(Filling, OnlyPackingsThatPadAreLookedAt) {
+TEST(Filling, NothingIsSaidOfRowsThatFill) {
   for (const char* packing : {"pack", "stream"})
-    EXPECT_FALSE(filled(config_of("ping-95m", {fmt::format("data.packing={}", packing)}))) << packing;
+    for (const char* train : {"ping", "not/there"})
+      EXPECT_FALSE(
+          filled(config_of("ping-95m", {fmt::format("data.packing={}", packing), fmt::format("data.train={}", train)})))
+          << packing << ' ' << train;
   const std::optional<Filled> none = filled(config_of("ping-95m", {"data.packing=bucket", "data.train=not/there"}));
   ASSERT_TRUE(none.has_value());
   EXPECT_TRUE(testing::says(none->problem, {"not/there"}));
