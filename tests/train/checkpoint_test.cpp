@@ -97,7 +97,8 @@ TEST(Checkpoint, AStateOfAnotherTypeIsRefusedByName) {
   static constexpr auto kBytes = [](const model::ParameterTable&, const model::FlatLayout& layout, const Range&,
                                     const config::Optim&) {
     optim::StateTable table = optim::adamw_state(layout.whole());
-    table[0].name = "bytes";  // no moments, which would be converted
+    table[0].name = "bytes";
+    table[0].kind = optim::StateKind::usual;  // no moments, which would be converted
     table[0].dtype = DType::u8;
     return table;
   };
