@@ -30,7 +30,7 @@ inline void set_layers(config::Model& m, std::int64_t layers) {
 }
 
 // Tests lower experts for a card before programs of others do (program/builder.cpp).
-inline const int kTriesExperts = setenv("REDLINE_TRY_EXPERTS", "1", 1);
+inline const int kTriesKernels = setenv("REDLINE_TRY_KERNELS", "1", 1);
 
 inline config::Model tiny_model(const std::string& family, bool tied = false) {
   config::Model m;
