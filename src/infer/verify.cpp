@@ -442,7 +442,7 @@ class Run {
       norms.push_back(engine_->take_result().update.grad_norm);
     }
     take("train_losses", losses, 0);
-    take("grad_norms", norms, 0);
+    take("grad_norms", norms, static_cast<double>(case_.batch.pairs));
   }
 
   // Our values times `scale`, for each parameter that the case has under the prefix.
@@ -484,15 +484,15 @@ void compare(Verification& v, const std::string& key, std::span<const float> our
     v.comparisons.push_back({key, how, measure(how, ours, reference, all), tolerance});
   };
   const bool gradient = key.starts_with("grad.") || key.starts_with(kAuxGradients);
+  const auto of_few = [&](double n) { return 1 + tolerances.scatter / std::sqrt(std::max(n, 1.0)); };
+  const double scatter = of_few(static_cast<double>(reference.size())) * of_few(rows);
   if (gradient && tolerances.direction > 0) {
-    const auto of_few = [&](double n) { return 1 + tolerances.scatter / std::sqrt(std::max(n, 1.0)); };
-    const double scatter = of_few(static_cast<double>(reference.size())) * of_few(rows);
     add(Measure::direction, tolerances.direction * scatter);
     add(Measure::length, tolerances.length * scatter);
   } else if (gradient || key.starts_with("final.")) {
     add(Measure::difference, tolerances.parameters);
   } else {
-    add(Measure::difference, key == "grad_norms" ? tolerances.norms : tolerances.forward);
+    add(Measure::difference, key == "grad_norms" ? tolerances.norms * scatter : tolerances.forward);
   }
 }
 
@@ -607,7 +607,6 @@ Verification verify(FileSystem& files, const Path& folder, device::Device& devic
   std::vector<Comparison> with_truth;
   const bool holds = given.checkpoint.model.experts > 0 && tolerances.choices > 0;
   if (holds && !cpu) cpu = std::make_unique<device::CpuDevice>();
-  if (holds) tolerances.norms = std::max(tolerances.norms, tolerances.choices);  // steps have their own choices
   const auto compare_choices = [&](const Run& of, const char* key) {
     if (holds) v.comparisons.push_back({key, Measure::difference, of.differing_choices(), tolerances.choices});
   };

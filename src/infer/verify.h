@@ -27,7 +27,7 @@ struct Tolerances {
   double parameters = 1e-3;  // gradients, and parameters after training
   double direction = 0;      // one minus the cosine; 0: gradients are compared by element
   double length = 0;
-  double scatter = 0;  // of n elements or rows both are larger by scatter / sqrt(n) of themselves
+  double scatter = 0;  // of n elements or rows these and norms are larger by scatter / sqrt(n) of themselves
   double choices = 0;  // share of a token's experts that are others than in fp32; 0: gradients have their own experts
 };
 inline constexpr Tolerances kExactTolerances{};

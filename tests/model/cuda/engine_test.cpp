@@ -104,6 +104,8 @@ class ModelsOnCard : public OnCard<::testing::TestWithParam<ModelCase>> {
   ModelsOnCard() : model_(tiny_model(GetParam().family, GetParam().tied)) {
     model_.dropout = GetParam().dropout;
     model_.head_dim = GetParam().head_dim;
+    // As large scores as of the tiny model: of normed heads of 256 they would be near 100, and bf16 would turn softmaxes.
+    model_.query_pre_attn_scalar = model_.query_pre_attn_scalar * model_.head_dim / 10;
     if (model_.experts == 0) return;
     model_.router_aux = 0.01, model_.router_z_loss = 0.001;
     if (model_.head_dim > 10) model_.expert_ffn = 40;  // rows of 16 bytes, which products of warp groups want

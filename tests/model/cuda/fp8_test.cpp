@@ -135,7 +135,7 @@ TEST_P(Fp8OnCard, GraphsAndRepetitionChangeNoBit) {
 }
 
 TEST_P(Fp8OnCard, RecomputeChangesNoBitOfADeterministicStep) {
-  model_.layers = 3;
+  set_layers(model_, 3);
   std::vector<float> kept, kept_losses;
   for (const auto what : {Recompute::none, Recompute::mlp, Recompute::block}) {
     LoweringOptions o = options();
