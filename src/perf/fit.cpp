@@ -276,8 +276,7 @@ std::vector<std::string> gains_of_types(const Fit& fit, const config::Config& co
   if (fit.fits) return gains;
   std::vector<config::Config> all = train::relaxations(config);
   std::erase_if(all, [&](const config::Config& c) { return c.train.seq_len != config.train.seq_len; });
-  // On cards they are refused yet (program/builder.cpp).
-  if (config.precision.gradients == "fp32" && config.log.norms_every == 0 && machine.kind == device::Kind::cpu) {
+  if (config.precision.gradients == "fp32" && config.log.norms_every == 0) {
     all.push_back(config);
     all.back().precision.gradients = "bf16";
   }

@@ -142,8 +142,8 @@ void Writer::append(Op op, Phase phase, std::string name) {
   program_.nodes.back().every = every_;
 }
 
-// The kernels of experts in eight bits and of gradients in bf16 for cards have run on none yet: executors for one
-// refuse them, but for tests and for whoever sets the variable to try them. Once they have passed, this goes.
+// The kernels of experts in eight bits for cards have run on none yet: executors for one refuse them, but for tests and
+// for whoever sets the variable to try them. Once they have passed, this goes.
 constexpr const char* kTryKernels = "REDLINE_TRY_KERNELS";
 template <class Op>
 constexpr std::string_view kUnseen = {};
@@ -151,8 +151,6 @@ template <>
 constexpr std::string_view kUnseen<ops::GroupedFp8Product<ValueId>> = "a product of experts in eight bits";
 template <>
 constexpr std::string_view kUnseen<ops::GroupedFp8WeightGrad<ValueId>> = "a product of experts in eight bits";
-template <>
-constexpr std::string_view kUnseen<optim::RoundGradients<ValueId>> = "precision.gradients = \"bf16\"";
 
 std::string without_kernel(const ProgramSet& set) {
   for (const Program& program : set.programs)
