@@ -104,7 +104,7 @@ class ModelsOnCard : public OnCard<::testing::TestWithParam<ModelCase>> {
   ModelsOnCard() : model_(tiny_model(GetParam().family, GetParam().tied)) {
     model_.dropout = GetParam().dropout;
     model_.head_dim = GetParam().head_dim;
-    // As large scores as of the tiny model: of normed heads of 256 they would be near 100, and bf16 would turn softmaxes.
+    // Scores as large as the tiny model's: those of normed heads of 256 would be near 100, too coarse in bf16.
     model_.query_pre_attn_scalar = model_.query_pre_attn_scalar * model_.head_dim / 10;
     if (model_.experts == 0) return;
     model_.router_aux = 0.01, model_.router_z_loss = 0.001;
