@@ -2,7 +2,7 @@
 """Makes a Debian package, a release archive or a Python wheel of a build, and tries it.
 
 Usage: package.py deb|archive|wheel --build BUILD --out FOLDER [--no-card-libraries] [--outside REGEX]
-                                    [--runtime-inside]
+                                    [--runtime-inside] [--licences FOLDER]
 
 All hold what `cmake --install` installs. The archive also holds every shared library that the program needs but those
 of glibc and the driver; the package only libraries that lie outside the system's folders, and depends on the packages
@@ -147,11 +147,11 @@ def wheel_licences(path):
     return []
 
 
-def licence_files(path, package):
+def licence_files(path, package, folders):
     """Name in the package -> text of the licence of a library or header."""
-    text = f"/usr/share/doc/{package}/copyright"
-    if package and os.path.exists(text):
-        return {package + ".txt": text}
+    for text in [f"{folder}/{package}/copyright" for folder in folders if package]:
+        if os.path.exists(text):
+            return {package + ".txt": text}
     texts = wheel_licences(path)
     if not texts:  # a toolkit from NVIDIA's installer
         texts = glob.glob(os.path.join(os.path.dirname(os.path.realpath(path)), "../../../EULA.txt"))
@@ -159,7 +159,7 @@ def licence_files(path, package):
     return {f"{whose}{'-' + str(n) if n else ''}.txt": text for n, text in enumerate(texts)}
 
 
-def copy_licences(build, libraries, folder):
+def copy_licences(build, libraries, folder, given):
     """A text for each library and for each header that is compiled in, and a list of which is whose."""
     os.makedirs(folder)
     lines = ["# What this package holds beside redline, and where the licences are", ""]
@@ -173,28 +173,30 @@ def copy_licences(build, libraries, folder):
         runtime = cached(build, "CUDA_cudart_static_LIBRARY")
         names.append(("libcudart (compiled in)", runtime, owner(runtime)))
     for name, path, package in names:
-        texts = licence_files(path, package)
+        texts = licence_files(path, package, (*given, "/usr/share/doc"))
         for to, text in texts.items():
             shutil.copy(text, os.path.join(folder, to))
         if not texts and re.match("lib(cu|nccl)", name):
             texts = ["NVIDIA; https://docs.nvidia.com/cuda/eula/, and for cuDNN and NCCL the licences of these "
                      "products"]
         if not texts:
-            raise SystemExit(f"package: no licence was found for {name} {path}; install the package that it comes from")
+            raise SystemExit(f"package: no licence was found for {name} {path}; install the package that it comes "
+                             "from, or name a folder that has PACKAGE/copyright (--licences)")
         lines.append(f"- {name}: {', '.join(texts)}")
     with open(os.path.join(folder, "README.md"), "w", encoding="utf-8") as file:
         file.write("\n".join(lines) + "\n")
 
 
-def stage(build, prefix, libraries, folders=BESIDE):
+def stage(options, prefix, libraries, folders=BESIDE):
     """The installed tree under `prefix`, with libraries beside the program, which looks for them in `folders` alone."""
-    subprocess.run(["cmake", "--install", build, "--prefix", prefix, "--strip"], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(["cmake", "--install", options.build, "--prefix", prefix, "--strip"], check=True,
+                   stdout=subprocess.DEVNULL)
     look_beside_only(os.path.join(prefix, "bin/redline"), folders)
     if libraries:
         os.makedirs(os.path.join(prefix, LIBRARIES), exist_ok=True)
         for name, path in libraries.items():
             shutil.copy(os.path.realpath(path), os.path.join(prefix, LIBRARIES, name))
-    copy_licences(build, libraries, os.path.join(prefix, "share/doc/redline/licences"))
+    copy_licences(options.build, libraries, os.path.join(prefix, "share/doc/redline/licences"), options.licences)
 
 
 def try_out(prefix, outside, before=(), program=None):
@@ -258,7 +260,7 @@ def make_archive(options, version):
     if not options.no_card_libraries:
         inside.update(of_cards(options.build))
     with tempfile.TemporaryDirectory() as work:
-        stage(options.build, os.path.join(work, name), inside)
+        stage(options, os.path.join(work, name), inside)
         path = os.path.abspath(os.path.join(options.out, name + ".tar.gz"))
         subprocess.run(["tar", "--owner=0", "--group=0", "-C", work, "-I", "gzip -1", "-cf", path, name], check=True)
         with tempfile.TemporaryDirectory() as elsewhere:
@@ -291,7 +293,7 @@ def make_deb(options, version):
                        and not os.path.realpath(p).startswith(SYSTEM_FOLDERS)})
     with tempfile.TemporaryDirectory() as work:
         root = os.path.join(work, "root")
-        stage(build, os.path.join(root, "usr"), inside)
+        stage(options, os.path.join(root, "usr"), inside)
         share = os.path.join(root, "usr/share")
         # where Debian's zsh looks
         shutil.move(os.path.join(share, "zsh/site-functions"), os.path.join(share, "zsh/vendor-completions"))
@@ -393,7 +395,7 @@ def make_wheel(options, version):
     with tempfile.TemporaryDirectory() as work:
         root = os.path.join(work, "root")
         package = os.path.join(root, "redline")
-        stage(build, package, inside, folders)
+        stage(options, package, inside, folders)
         for name in glob.glob(os.path.join(SOURCE, "python/redline/*.py")):
             shutil.copy(name, package)
         info, data = (os.path.join(root, f"redline-{version}.{kind}") for kind in ("dist-info", "data/data"))
@@ -437,6 +439,8 @@ def main():
                         help="libraries that an archive or a wheel leaves to the machine, by their names")
     parser.add_argument("--runtime-inside", action="store_true",
                         help="a wheel of a build that links CUDA's runtime as a library brings that library along")
+    parser.add_argument("--licences", metavar="FOLDER", action="append", default=[],
+                        help="has PACKAGE/copyright for what is compiled in and is no package here")
     options = parser.parse_args()
     os.makedirs(options.out, exist_ok=True)
     version = output(os.path.join(options.build, "redline"), "--version").split()[1]
