@@ -1,5 +1,6 @@
 // redline report.
 #include <fmt/ranges.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cmath>
@@ -99,12 +100,14 @@ class FollowedPage {
     next_look_ = steady_seconds() + kBetweenLooks;
     std::string now;
     std::error_code none;
-    for (const Path& run : runs_named(real_files(), given_))
+    for (const Path& run : runs_named(real_files(), given_)) {
+      now += report::is_running(real_files(), run) ? "running\n" : "";  // one that is killed writes nothing
       for (const std::string& file : files_read(run)) {
         const auto bytes = std::filesystem::file_size(file, none);
         const auto written = std::filesystem::last_write_time(file, none);
         now += fmt::format("{}:{}:{}\n", file, bytes, written.time_since_epoch().count());
       }
+    }
     return state_ = hex64(hash64(now));
   }
   std::string html() {
@@ -112,7 +115,11 @@ class FollowedPage {
     if (now == made_of_) return html_;
     const double began = steady_seconds();
     const Read read = read_all(real_files(), runs_named(real_files(), given_), false);
-    const report::Followed followed{now, can_stop_};
+    double written = 0;
+    for (const report::RunRecord& run : read.runs)
+      if (struct stat file = {}; ::stat((run.folder / "metrics.jsonl").c_str(), &file) == 0)
+        written = std::max(written, static_cast<double>(file.st_mtim.tv_sec));
+    const report::Followed followed{now, written, can_stop_};
     html_ = report::run_page(read.runs, summaries_of(read.runs, tokens_), read.unreadable, &followed);
     made_of_ = now;
     constexpr double kRest = 10;

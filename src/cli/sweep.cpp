@@ -214,9 +214,8 @@ class Sweeping {
   // process says so.
   void wait_for_orphan(const Path& folder) const {
     constexpr double kPatience = 60;
-    const Path lock = folder / ".lock";
-    for (const double began = steady_seconds(); files_.exists(lock) && steady_seconds() - began < kPatience;) {
-      if (signals_.caught() != 0 || !io::FileLock(lock, io::FileLock::IfBusy::leave).busy()) return;
+    for (const double began = steady_seconds(); steady_seconds() - began < kPatience;) {
+      if (signals_.caught() != 0 || !report::is_running(files_, folder)) return;
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
     }
   }

@@ -475,7 +475,8 @@ std::string run_page(const std::vector<RunRecord>& runs, const std::vector<RunSu
   std::string title = runs.size() > 3 ? fmt::format("{} runs", runs.size()) : "";
   for (std::size_t r = 0; r < runs.size() && runs.size() <= 3; ++r) title += (r ? ", " : "") + runs[r].name;
   io::Json drawing = {{"page", "runs"}, {"title", title}, {"figures", std::move(figures)}, {"panels", panels()}};
-  if (followed) drawing["follow"] = {{"state", followed->state}, {"can_stop", followed->can_stop}};
+  if (followed)
+    drawing["follow"] = {{"state", followed->state}, {"written", followed->written}, {"can_stop", followed->can_stop}};
   return page(title + " – redline", std::move(drawing), {{"unreadable", unreadable}, {"runs", std::move(all)}});
 }
 

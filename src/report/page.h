@@ -21,6 +21,7 @@ std::string page(std::string_view title, io::Json drawing, const io::Json& data)
 // is not. It fetches that, and nothing else.
 struct Followed {
   std::string state;
+  double written = 0;     // seconds since 1970: the last row of metrics
   bool can_stop = false;  // with a button, for whoever knows the token
 };
 

@@ -13,8 +13,17 @@ if (remembered) {
   folds().forEach((fold, i) => { fold.open = remembered.folds[i] ?? false; });
   if (remembered.range) zoom(view, remembered.range);
 }
-let following = "This page follows the run.";
-const words = html("span", {}, following), line = html("p", { class: "quiet" }, words);
+const running = data.runs.filter(run => run.state === "running");
+const ago = seconds => seconds < 100 ? `${Math.max(0, Math.round(seconds))} s` :
+  seconds < 6000 ? `${Math.round(seconds / 60)} minutes` : `${Math.round(seconds / 3600)} hours`;
+// The clock is that of the machine which serves the page.
+let asked = null;
+const following = () => {
+  if (asked || running.length === 0) return asked ?? "No run is running; this page shows one that goes on.";
+  const step = data.runs.length > 1 ? "the runs. The last step" : `the run. Step ${grouped(running[0].steps)}`;
+  return `This page follows ${step} was written ${ago(Date.now() / 1000 - data.follow.written)} ago.`;
+};
+const words = html("span", { id: "following" }, following()), line = html("p", { class: "quiet" }, words);
 main.insertBefore(line, main.querySelector("h1").nextSibling);
 
 const loadAnew = () => {
@@ -22,7 +31,7 @@ const loadAnew = () => {
     inputs: controls().map(input => [input.checked, input.value]), folds: folds().map(fold => fold.open) }));
   location.reload();
 };
-let held = false, asking = false;  // a drag over a curve is not cut off
+let held = false, asking = false, answered = true;  // a drag over a curve is not cut off
 addEventListener("pointerdown", () => { held = true; });
 for (const end of ["pointerup", "pointercancel"]) addEventListener(end, () => { held = false; });
 setInterval(async () => {
@@ -31,22 +40,25 @@ setInterval(async () => {
   try {
     const answer = await fetch("state"), state = await answer.text();
     if (answer.ok && state !== data.follow.state) return loadAnew();
-    words.textContent = answer.ok ? following : state;
+    answered = answer.ok;
+    words.textContent = answer.ok ? following() : state;
   } catch {
+    answered = false;
     words.textContent = "This page followed the run until redline report --watch ended.";
   } finally {
     asking = false;
   }
 }, 3000);
+setInterval(() => { if (answered) words.textContent = following(); }, 1000);
 
 // The address that was printed has the token, and the page does not.
-if (data.follow.can_stop && location.hash.length > 1 && data.runs.some(run => run.state === "not finished")) {
+if (data.follow.can_stop && location.hash.length > 1 && running.length > 0) {
   const button = html("button", { type: "button", id: "stop" }, "Stop the run");
   button.onclick = async () => {
     if (!confirm("Stop the run? It saves its state, and --resume goes on with it.")) return;
     try {
       const answer = await fetch("stop", { method: "POST", headers: { "X-Redline-Token": location.hash.slice(1) } });
-      words.textContent = following = await answer.text();
+      words.textContent = asked = await answer.text();
     } catch {
       words.textContent = "Nothing answers: redline report --watch has ended.";
     }

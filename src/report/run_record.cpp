@@ -15,6 +15,7 @@
 #include "base/words.h"
 #include "config/toml.h"
 #include "io/json.h"
+#include "io/new_folder.h"
 #include "report/json_rows.h"
 #include "report/rows_file.h"
 
@@ -532,6 +533,11 @@ std::vector<Path> runs_of(FileSystem& files, const Path& folder) {
   return runs.empty() ? std::vector{folder} : runs;
 }
 
+bool is_running(FileSystem& files, const Path& folder) {
+  const Path lock = folder / ".lock";
+  return files.exists(lock) && io::FileLock(lock, io::FileLock::IfBusy::leave).busy();
+}
+
 RunRecord read_run(FileSystem& files, const Path& given, const std::function<void(double)>& progress) {
   RunRecord run;
   run.folder = given.filename() == "metrics.jsonl" ? given.parent_path() : given;
@@ -545,6 +551,7 @@ RunRecord read_run(FileSystem& files, const Path& given, const std::function<voi
         "wrote (--out), or one that holds such folders",
         given.string());
   }
+  run.running = is_running(files, run.folder);
   JsonRows(files, events, run.problems).read_objects([&](const io::Json& row) { return take_event(run, row); });
   if (files.exists(metrics)) {
     MetricsRow row;

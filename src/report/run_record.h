@@ -152,6 +152,7 @@ struct NamedHistory {
 struct RunRecord {
   std::string name;
   Path folder;
+  bool running = false;               // a process trains into the folder
   std::vector<std::string> problems;  // a sentence each
 
   // The row of step 0, where there is one, is the evaluation before the first step: it has no loss and no tokens.
@@ -181,6 +182,9 @@ struct RunRecord {
 // The name of a run wherever it is shown, the last part of its folder's path: "a" of "runs/a", "runs/a/" and of "."
 // inside of it.
 std::string run_name(const Path& folder);
+
+// Whether a process holds the lock of a run's folder.
+bool is_running(FileSystem& files, const Path& folder);
 
 // The runs that `folder` stands for: itself where it is a run or holds none, else the runs in it, by name.
 std::vector<Path> runs_of(FileSystem& files, const Path& folder);

@@ -59,7 +59,7 @@ std::string state_of(const RunRecord& run, std::int64_t done, std::int64_t of) {
     if (e->kind == "finished") return e->text.starts_with("stopped") ? "stopped" : "finished";
     if (e->kind == "started") break;
   }
-  return "not finished";
+  return run.running ? "running" : "not finished";
 }
 
 }  // namespace

@@ -56,7 +56,7 @@ using SummaryKey = KeyOf<kSummary>;
 
 // NaN: not known. Speeds leave out each session's first steps, in which kernels are tuned and graphs captured.
 struct RunSummary {
-  std::string state;               // "finished", "stopped", "failed", "not finished"
+  std::string state;               // "finished", "stopped", "failed", "running", "not finished" (killed)
   std::int64_t steps = 0, of = 0;  // done, and asked for (0: not known)
   double tokens = 0, seconds = 0;
   double first_loss, last_loss, last_eval, best_eval;

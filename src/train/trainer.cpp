@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <future>
+#include <thread>
 #include <tuple>
 #include <utility>
 
@@ -391,7 +392,12 @@ std::optional<RunState> RunFolder::go_back(StepLoop& loop, std::int64_t step) {
 void RunFolder::lock() {
   if (lock_) return;
   const Path file = options_.folder / ".lock";
+  // Whoever looks whether a run is running (report/run_record.h) has its lock for a moment.
   lock_.emplace(file, io::FileLock::IfBusy::leave);
+  for (int tries = 20; lock_->busy() && tries > 0; --tries) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    lock_.emplace(file, io::FileLock::IfBusy::leave);
+  }
   if (lock_->held()) return;
   if (lock_->busy()) {
     lock_.reset();

@@ -3,6 +3,8 @@
 #include <sys/wait.h>
 
 #include <chrono>
+#include <csignal>
+#include <ctime>
 #include <thread>
 
 #include "cli/program.h"
@@ -60,7 +62,9 @@ TEST_F(ReportWatch, FollowsARunAndStopsIt) {
   ASSERT_TRUE(page.starts_with("HTTP/1.1 200 OK")) << page.substr(0, 300);
   const io::Json data = testing::page_data(page);
   EXPECT_EQ(data["runs"][0]["run"], "a");
+  EXPECT_EQ(data["runs"][0]["state"], "running");
   EXPECT_EQ(data["follow"]["can_stop"], true);
+  EXPECT_NEAR(data["follow"]["written"].get<double>(), static_cast<double>(std::time(nullptr)), 60);
   EXPECT_EQ(token_.size(), 64u);
   EXPECT_EQ(page.find(token_), page.npos) << "the page is for everybody on this machine, the token is not";
   const std::string state = testing::get(port_, "/state");
@@ -75,10 +79,24 @@ TEST_F(ReportWatch, FollowsARunAndStopsIt) {
   EXPECT_EQ(end_of(run_), kStopped);
   EXPECT_FALSE(exists("a/stop")) << "it is heard once";
   EXPECT_TRUE(says(text("training/stdout"), "continue with --resume"));
-  EXPECT_TRUE(testing::get(port_, "/").starts_with("HTTP/1.1 200 OK")) << "what has ended can be looked at";
+  const auto state_now = [&] { return testing::page_data(testing::get(port_, "/"))["runs"][0]["state"]; };
+  EXPECT_TRUE(wait_until([&] { return state_now() == "stopped"; })) << "what has ended can be looked at";
   ::kill(watch_, SIGINT);
   EXPECT_EQ(end_of(watch_), kStopped);
   EXPECT_FALSE(exists("a/report.html")) << "nothing is written";
+}
+
+// A killed run writes nothing any more, and is running no more.
+TEST_F(ReportWatch, SeesThatARunWasKilled) {
+  start_run("1000000");
+  start_watch();
+  const auto state_now = [&] { return testing::page_data(testing::get(port_, "/"))["runs"][0]["state"]; };
+  EXPECT_EQ(state_now(), "running");
+  ::kill(run_, SIGKILL);
+  EXPECT_EQ(end_of(run_), 1000 + SIGKILL);
+  EXPECT_TRUE(wait_until([&] { return state_now() == "not finished"; }));
+  ::kill(watch_, SIGTERM);
+  EXPECT_EQ(end_of(watch_), kStopped);
 }
 
 TEST_F(ReportWatch, AStopFileFromBeforeTheRunAsksForNothing) {

@@ -111,7 +111,7 @@ TEST(PageServer, APageThatIsServedAsksForItsStateAndNoOtherDoes) {
     run.name = "a";
     return run_page({run}, {summarise(run, {})}, {}, followed);
   };
-  const Followed followed{"state17", true};
+  const Followed followed{"state17", 0, true};
   EXPECT_TRUE(says(page(&followed), {"connect-src 'self'", "state17", "fetch(\"state\")"}));
   const std::string written = page(nullptr);
   EXPECT_EQ(written.find("fetch("), written.npos);
