@@ -132,6 +132,10 @@ int run_export(const Words& words) {
 // The families that can be read, and what each can do. What was run where: docs/hugging_face.md.
 int list_families(bool json) {
   constexpr const char* kHeldAgainst = "transformers 5.22";
+  const auto biases = [](const model::DecoderDescription& d) {
+    if (d.qkv_bias) return "q, k, v";
+    return d.mlp_bias ? "attention, mlp" : d.attention_bias ? "attention" : "no";
+  };
   io::Json rows = io::Json::array();
   for (const model::Family* f : model::families()) {
     rows.push_back({{"family", f->name},
@@ -140,6 +144,7 @@ int list_families(bool json) {
                     {"train", true},
                     {"fp8", f->decoder.experts ? "beside experts" : "all"},
                     {"windows", f->decoder.windows != model::WindowedLayers::none},
+                    {"biases", biases(f->decoder)},
                     {"ranks", true},
                     {"held_against", kHeldAgainst}});
   }
@@ -148,15 +153,15 @@ int list_families(bool json) {
     return kDone;
   }
   const auto line = [](const auto&... cells) {
-    print(fmt::format("{:<9} {:<21} {:<5} {:<14} {:<7} {:<5} {}\n", cells...));
+    print(fmt::format("{:<9} {:<21} {:<5} {:<14} {:<7} {:<14} {:<5} {}\n", cells...));
   };
   const auto word = [](const io::Json& cell) {
     return cell.is_boolean() ? std::string(cell.get<bool>() ? "yes" : "no") : cell.get<std::string>();
   };
-  line("family", "architecture", "train", "fp8", "windows", "ranks", "held against");
+  line("family", "architecture", "train", "fp8", "windows", "biases", "ranks", "held against");
   for (const io::Json& row : rows)
     line(word(row["family"]), word(row["architecture"]), word(row["train"]), word(row["fp8"]), word(row["windows"]),
-         word(row["ranks"]), word(row["held_against"]));
+         word(row["biases"]), word(row["ranks"]), word(row["held_against"]));
   print(
       "Each is imported, exported, verified and sampled as well; docs/hugging_face.md says what was run on cards, and "
       "what of experts is in eight bits.\n");

@@ -76,6 +76,8 @@ struct Model {
   bool tied = false;
   std::int64_t pad_token = -1;             // its row of the embedding gets no gradient; -1: there is none
   std::optional<bool> qk_norm, qkv_bias;   // unset: as the family does
+  bool attention_bias = false;             // on q, k, v and the projection after attention
+  bool mlp_bias = false;                   // on the MLP's three linears
   std::int64_t window = 0;                 // keys that a query sees in a layer with a window; 0: none has one
   std::vector<std::string> layer_types;    // full_attention | sliding_attention; empty: as the family does
   std::int64_t query_pre_attn_scalar = 0;  // scores are divided by its root; 0: head_dim
@@ -86,6 +88,7 @@ struct Model {
   double rope_factor = 8.0, rope_low_freq_factor = 1.0, rope_high_freq_factor = 4.0;
   std::int64_t rope_original_len = 8192;
   double rope_beta_fast = 32, rope_beta_slow = 1, rope_attention_factor = 0;  // 0: that of the paper
+  bool rope_truncate = true;       // yarn's range begins and ends at whole pairs
   std::int64_t max_positions = 0;  // that an exported model declares; fewer than train.seq_len: as many as that
   double norm_eps = 1e-5;
   double dropout = 0.0;

@@ -85,6 +85,11 @@ std::vector<Key> build_table() {
      "RMSNorm on queries and keys; unset: what the family does, and nothing else is accepted"},
     {"model.qkv_bias", never, in<model, &Model::qkv_bias>(), any(), {}, "",
      "a bias on queries, keys and values; unset: what the family does, and nothing else is accepted"},
+    {"model.attention_bias", never, in<model, &Model::attention_bias>(), any(), {}, "",
+     "a bias on queries, keys, values and the projection after attention. Families: llama, qwen3, olmo2, smollm3, "
+     "olmo3, gemma3, olmoe, qwen3_moe"},
+    {"model.mlp_bias", never, in<model, &Model::mlp_bias>(), any(), {}, "",
+     "a bias on the MLP's linears: gate, up and down (llama and smollm3 only)"},
     {"model.window", allowed, in<model, &Model::window>(), between(0, 1 << 30), {}, "tokens",
      "what a query sees in layers with a window: so many tokens of its document, itself the last; 0: no layer has one. "
      "Families: qwen2, qwen3, mistral, smollm3, olmo3, gemma3, qwen3_moe, mixtral"},
@@ -116,6 +121,9 @@ std::vector<Key> build_table() {
      "frequencies that turn less often than this within rope_original_len are stretched whole (yarn scaling only)"},
     {"model.rope_attention_factor", allowed, in<model, &Model::rope_attention_factor>(), at_least(0), {}, "",
      "factor of turned queries and keys; 0: 0.1 ln(rope_factor) + 1 (yarn scaling only)"},
+    {"model.rope_truncate", allowed, in<model, &Model::rope_truncate>(), any(), {}, "",
+     "whether the range between rope_beta_fast and rope_beta_slow is widened to whole pairs (yarn scaling only; not in "
+     "olmo3 and gemma3)"},
     {"model.max_positions", free, in<model, &Model::max_positions>(), between(0, 1 << 30), {}, "tokens",
      "longest text that an exported model declares (max_position_embeddings); at least train.seq_len, whatever is set"},
     {"model.norm_eps", allowed, in<model, &Model::norm_eps>(), at_least(kSmallestFactor), {}, "",

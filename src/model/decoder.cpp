@@ -82,7 +82,7 @@ ParameterTable decoder_table(const config::Model& m) {
            {{attention + "q_proj.weight", {q, d}},
             {attention + "k_proj.weight", {kv, d}},
             {attention + "v_proj.weight", {kv, d}}});
-    if (description.qkv_bias)
+    if (description.qkv_bias || m.attention_bias)
       vector("qkv bias", q + 2 * kv,
              {{attention + "q_proj.bias", {q}}, {attention + "k_proj.bias", {kv}}, {attention + "v_proj.bias", {kv}}},
              Init::zeros);
@@ -92,6 +92,7 @@ ParameterTable decoder_table(const config::Model& m) {
       norm("k norm", of_heads ? m.head_dim : kv, attention + "k_norm.weight");
     }
     matrix(ParameterKind::linear, "out", {d, q}, residual_std, {{attention + "o_proj.weight", {d, q}}}, out);
+    if (m.attention_bias) vector("out bias", d, {{attention + "o_proj.bias", {d}}}, Init::zeros);
     if (end_norms) norm("attention end norm", d, hf + std::string(description.attention_end_norm), of_end_norm);
     norm("mlp norm", d, hf + std::string(description.mlp_norm), of_norm);
     if (has_experts(m, static_cast<std::size_t>(layer))) {
@@ -100,6 +101,10 @@ ParameterTable decoder_table(const config::Model& m) {
       matrix(ParameterKind::linear, "gate_up", {2 * f, d}, std,
              {{mlp + "gate_proj.weight", {f, d}}, {mlp + "up_proj.weight", {f, d}}});
       matrix(ParameterKind::linear, "down", {d, f}, residual_std, {{mlp + "down_proj.weight", {d, f}}}, out);
+      if (m.mlp_bias) {
+        vector("gate_up bias", 2 * f, {{mlp + "gate_proj.bias", {f}}, {mlp + "up_proj.bias", {f}}}, Init::zeros);
+        vector("down bias", d, {{mlp + "down_proj.bias", {d}}}, Init::zeros);
+      }
     }
     if (end_norms) norm("mlp end norm", d, hf + std::string(description.mlp_end_norm), of_end_norm);
   }
@@ -128,12 +133,13 @@ double stretched(const config::Model& m, std::int64_t j, double frequency) {
     return (1 - blend) * frequency / m.rope_factor + blend * frequency;
   }
   if (m.rope_scaling == "yarn") {
-    // The pair that turns so often within the original length, of whole pairs; between two of these the stretch grows.
+    // The pair that turns so often within the original length; between two of these the stretch grows.
     const auto pair_of = [&](double turns) {
       return dim * std::log(length / (turns * 2 * pi)) / (2 * std::log(m.rope_theta));
     };
-    const double low = std::max(std::floor(pair_of(m.rope_beta_fast)), 0.0);
-    double high = std::min(std::ceil(pair_of(m.rope_beta_slow)), dim - 1);
+    const double first = pair_of(m.rope_beta_fast), last = pair_of(m.rope_beta_slow);
+    const double low = std::max(m.rope_truncate ? std::floor(first) : first, 0.0);
+    double high = std::min(m.rope_truncate ? std::ceil(last) : last, dim - 1);
     if (low == high) high += 0.001;
     const double stretch = std::clamp((static_cast<double>(j) - low) / (high - low), 0.0, 1.0);
     return frequency * (stretch / m.rope_factor + 1 - stretch);
@@ -207,13 +213,16 @@ program::ValueId DecoderLayer::parameter(std::string_view name) const {
   return values_(fmt::format("layer {}/{}", index_, name));
 }
 
+program::ValueId DecoderLayer::linear(program::ValueId x, std::string_view name, bool bias) const {
+  return b_.linear(x, parameter(name), name, bias ? parameter(fmt::format("{} bias", name)) : program::kAbsent);
+}
+
 program::ValueId DecoderLayer::attention(program::ValueId x) const {
   const DecoderDescription& description = family_of(m_).decoder;
   const ops::HeadLayout heads{m_.heads, m_.kv_heads, m_.head_dim};
   const std::optional<ops::NormOver> norm = description.qk_norm;
   const bool window = has_window(m_, index_);
-  program::ValueId qkv =
-      b_.linear(x, parameter("qkv"), "qkv", description.qkv_bias ? parameter("qkv bias") : program::kAbsent);
+  program::ValueId qkv = linear(x, "qkv", description.qkv_bias || m_.attention_bias);
   if (has_rope(m_, index_)) {
     const program::RopeValues rope{.q_norm = norm ? parameter("q norm") : program::kAbsent,
                                    .k_norm = norm ? parameter("k norm") : program::kAbsent,
@@ -228,15 +237,15 @@ program::ValueId DecoderLayer::attention(program::ValueId x) const {
   if (m_.query_pre_attn_scalar > 0)
     form.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(m_.query_pre_attn_scalar)));
   const auto mixed = b_.attention(qkv, in_, index_, heads, form);
-  return b_.dropout(b_.linear(mixed, parameter("out"), "out"), static_cast<float>(m_.dropout), "attention dropout");
+  return b_.dropout(linear(mixed, "out", m_.attention_bias), static_cast<float>(m_.dropout), "attention dropout");
 }
 
 program::ValueId DecoderLayer::mlp(program::ValueId x) const {
   const DecoderDescription& description = family_of(m_).decoder;
   const auto dropped = [&](program::ValueId y) { return b_.dropout(y, static_cast<float>(m_.dropout), "mlp dropout"); };
   if (!has_experts(m_, index_)) {
-    const auto inner = b_.swiglu(b_.linear(x, parameter("gate_up"), "gate_up"), description.gate);
-    return dropped(b_.linear(inner, parameter("down"), "down"));
+    const auto inner = b_.swiglu(linear(x, "gate_up", m_.mlp_bias), description.gate);
+    return dropped(linear(inner, "down", m_.mlp_bias));
   }
   const auto routed = b_.route(x, parameter("router"), in_, m_.experts_per_token,
                                m_.norm_topk.value_or(description.experts->norm_topk));

@@ -130,22 +130,24 @@ constexpr std::string_view kMixtralKeys[] = {kExperts,
 
 }  // namespace
 
-extern const Family kOlmoe{.name = "olmoe",
-                           .hf_architecture = "OlmoeForCausalLM",
-                           .hf_model_type = "olmoe",
-                           .decoder = {.qk_norm = ops::NormOver::projection, .experts = ExpertNames{}},
-                           .hf_defaults = {.norm_eps = 1e-5, .positions = 4096, .pad_token = 1, .filled_heads = true},
-                           .hf_keys = kOlmoeKeys,
-                           .table = decoder_table,
-                           .constants = rope_table,
-                           .forward = pre_norm_forward,
-                           .read_hf = read_olmoe,
-                           .write_hf = write_olmoe};
+extern const Family kOlmoe{
+    .name = "olmoe",
+    .hf_architecture = "OlmoeForCausalLM",
+    .hf_model_type = "olmoe",
+    .decoder = {.qk_norm = ops::NormOver::projection, .attention_bias = true, .experts = ExpertNames{}},
+    .hf_defaults = {.norm_eps = 1e-5, .positions = 4096, .pad_token = 1, .filled_heads = true},
+    .hf_keys = kOlmoeKeys,
+    .table = decoder_table,
+    .constants = rope_table,
+    .forward = pre_norm_forward,
+    .read_hf = read_olmoe,
+    .write_hf = write_olmoe};
 
 extern const Family kQwen3Moe{.name = "qwen3_moe",
                               .hf_architecture = "Qwen3MoeForCausalLM",
                               .hf_model_type = "qwen3_moe",
                               .decoder = {.qk_norm = ops::NormOver::head,
+                                          .attention_bias = true,
                                           .windows = WindowedLayers::every_layer,
                                           .experts = ExpertNames{.norm_topk = true, .dense_layers = true}},
                               .hf_defaults = {.kv_heads = 4, .positions = 32768, .window = 4096, .window_switch = true},

@@ -70,6 +70,8 @@ struct DecoderDescription {
   std::string_view attention_end_norm = {}, mlp_end_norm = {};
   bool one_plus = false;          // norms multiply by 1 + w
   bool qkv_bias = false;          // on q, k and v, not on the projection after attention
+  bool attention_bias = false;    // model.attention_bias may be set
+  bool mlp_bias = false;          // and model.mlp_bias
   bool scaled_embedding = false;  // by the root of hidden
   bool query_scalar = false;      // model.query_pre_attn_scalar counts
   ops::Gate gate = ops::Gate::silu;
@@ -119,7 +121,7 @@ const Family& family_of(const config::Model& model);
 // family has, or a setting that the family cannot have, is a UserError with its place.
 void settle_family(config::Config& config);
 
-// Fills in qk_norm and qkv_bias and what experts leave open, and empties lists of layers that say what the family does
+// Fills in qk_norm and qkv_bias, and what experts leave open, and empties lists of layers that say what the family does
 // anyway.
 void settle_layers(config::Model& model);
 // What a layer has, by model.layer_types and model.rope_layers, or as the family does where these are empty.
@@ -160,6 +162,8 @@ class DecoderLayer {
   program::ValueId mlp(program::ValueId x) const;
 
  private:
+  program::ValueId linear(program::ValueId x, std::string_view name, bool bias) const;
+
   program::Builder& b_;
   const config::Model& m_;
   const NamedValues& values_;

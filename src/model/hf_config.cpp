@@ -101,7 +101,7 @@ constexpr std::string_view kRopeKeys[] = {"rope_theta",
                                           "partial_rotary_factor"};
 
 // yarn's keys. Where the file has no attention_factor it follows from mscale and mscale_all_dim, or from the factor.
-void read_yarn(const io::Json& rope, const std::string& file, config::Model& m) {
+void read_yarn(const io::Json& rope, const Family& family, const std::string& file, config::Model& m) {
   const auto optional = [&](const char* key, double otherwise) {
     const double value = has(rope, key) ? io::number_at(rope, key, file) : 0;
     if (value < 0) fail_user("{}: {} of the rope parameters is {}; it must not be below 0", file, key, value);
@@ -120,11 +120,12 @@ void read_yarn(const io::Json& rope, const std::string& file, config::Model& m) 
     const auto of = [&](double scale) { return 0.1 * scale * std::log(m.rope_factor) + 1; };
     m.rope_attention_factor = of(mscale) / of(all_dim);
   }
-  if (!io::boolean_or(rope, "truncate", true, file))
+  m.rope_truncate = !rope.contains("truncate") || io::boolean_or(rope, "truncate", false, file);  // null is false
+  if (!m.rope_truncate && family.decoder.local_rope)
     fail_user(
-        "{}: truncate of the rope parameters is false, which is not supported; redline cuts yarn's range to whole "
-        "pairs",
-        file);
+        "{}: truncate of the rope parameters is false, which transformers passes over in a {}: there yarn's range "
+        "begins and ends at whole pairs; leave the key out, if the model was trained with transformers",
+        file, family.hf_architecture);
 }
 
 void read_rope(const io::Json& json, const Family& family, const std::string& file, config::Model& m) {
@@ -194,10 +195,13 @@ void read_rope(const io::Json& json, const Family& family, const std::string& fi
     else
       m.rope_factor = factor("factor", 1);
   } else if (type != "default") {
-    fail_user("{}: rope type {} is not supported; redline knows default, linear, llama3 and yarn", file,
-              io::in_quotes(type));
+    fail_user("{}: rope type {} is not supported; redline knows default, linear, llama3 and yarn{}", file,
+              io::in_quotes(type),
+              type != "dynamic" ? ""
+                                : ". dynamic changes nothing in texts of at most max_position_embeddings tokens: write "
+                                  "default for these, or yarn to train for longer ones");
   }
-  if (type == "yarn") read_yarn(rope, file, m);
+  if (type == "yarn") read_yarn(rope, family, file, m);
   if (type == "llama3") {
     m.rope_low_freq_factor = factor("low_freq_factor", 1e-6);
     m.rope_high_freq_factor = factor("high_freq_factor", 1e-6);
@@ -298,14 +302,44 @@ constexpr std::string_view kRead[] = {"attention_bias",      "head_dim",
                                       "vocab_size",          "partial_rotary_factor",
                                       kOriginalLength};
 
+// Keys of other models that people bring, and what a model with them computes.
+struct UnknownPart {
+  std::string_view key, does;
+};
+constexpr UnknownPart kUnknownParts[] = {
+    {"attn_logit_softcapping", "bends attention's scores by a tanh, as Gemma-2 does"},
+    {"final_logit_softcapping", "bends the logits by a tanh, as Gemma-2 does"},
+    {"clip_qkv", "cuts queries, keys and values off at this size, as OLMo-1 does"},
+    {"embedding_multiplier", "multiplies the embedding, as Granite does"},
+    {"residual_multiplier", "multiplies every branch before it is added, as Granite does"},
+    {"attention_multiplier", "is the factor of attention's scores, as in Granite"},
+    {"logits_scaling", "divides the logits, as Granite does"},
+    {"logit_scale", "multiplies the logits, as Cohere's models do"},
+    {"use_qk_norm", "puts norms over queries and keys, for which these weights need another family"},
+    {"qk_norm", "puts norms over queries and keys, for which these weights need another family"},
+    {"qk_layernorm", "puts norms over queries and keys, for which these weights need another family"},
+    {"use_bidirectional_attention", "lets tokens see later ones"},
+    {"rope_interleaved", "turns pairs of neighbours in a head, where redline turns its two halves"},
+    {"attention_chunk_size", "cuts attention into chunks, as Llama-4 does"},
+    {"num_experts", "makes experts of the MLPs, for which redline has olmoe, qwen3_moe and mixtral"},
+    {"num_local_experts", "makes experts of the MLPs, for which redline has olmoe, qwen3_moe and mixtral"},
+    {"n_routed_experts", "makes experts of the MLPs as DeepSeek does"},
+    {"shared_expert_intermediate_size", "adds an expert that every token takes"},
+    {"n_shared_experts", "adds experts that every token takes"},
+    {"scoring_func", "gives the routers another function than a softmax"},
+    {"n_group", "has the routers choose among groups of experts first"},
+    {"routed_scaling_factor", "multiplies what the experts give"},
+};
+
 // Refuses settings that would make another model of the same weights.
 void refuse_unsupported(const io::Json& json, const Family& family, const std::string& file) {
-  for (const char* key : {"attention_bias", "mlp_bias"})
-    if (io::boolean_or(json, key, false, file))
+  const DecoderDescription& d = family.decoder;
+  for (const auto& [key, may] : {std::pair{"attention_bias", d.attention_bias}, {"mlp_bias", d.mlp_bias}})
+    if (io::boolean_or(json, key, false, file) && !may)
       fail_user(
-          "{}: {} is not supported; of redline's linears only those of queries, keys and values may have a bias, "
-          "in Qwen2",
-          file, key);
+          "{}: {} is true, but transformers' {} knows no such key and has no such biases; set it to false, unless the "
+          "weights have them",
+          file, key, family.hf_architecture);
   const bool silu = family.decoder.gate == ops::Gate::silu;
   if (silu && has(json, "hidden_act") && io::string_at(json, "hidden_act", file) != "silu")
     fail_user("{}: hidden_act {} is not supported; redline knows silu for {}", file,
@@ -322,10 +356,16 @@ void refuse_unsupported(const io::Json& json, const Family& family, const std::s
     const bool off = value.is_null() || value == false;
     if (off || key.starts_with('_') || among(kHarmless, key) || among(kRead, key) || among(family.hf_keys, key))
       continue;
+    const std::string said = value.is_structured() ? value.type_name() : value.dump();
+    if (const auto* part = std::ranges::find(kUnknownParts, key, &UnknownPart::key); part != std::end(kUnknownParts))
+      fail_user(
+          "{}: {} is {}: it {}, and redline's {} does not; weights that were trained with it cannot be read, from a "
+          "config.json of others remove the key",
+          file, key, said, part->does, family.hf_architecture);
     fail_user(
-        "{}: redline does not know {}, which is {}: with it {} may compute something else; leave the key out if "
-        "it changes nothing",
-        file, io::in_quotes(key), value.is_structured() ? value.type_name() : value.dump(), family.hf_architecture);
+        "{}: redline does not know {}, which is {}: with it {} may compute something else; remove the key, if "
+        "transformers gives the same logits without it",
+        file, io::in_quotes(key), said, family.hf_architecture);
   }
 }
 
@@ -427,6 +467,8 @@ config::Model read_hf_config(FileSystem& files, const Path& path) {
   if (m.pad_token < -1 || m.pad_token >= m.vocab)
     fail_user("{}: pad_token_id is {}, and there are {} tokens", file, m.pad_token, m.vocab);
   m.tied = io::boolean_or(json, "tie_word_embeddings", defaults.tied, file);
+  m.attention_bias = io::boolean_or(json, "attention_bias", false, file);
+  m.mlp_bias = io::boolean_or(json, "mlp_bias", false, file);
   if (json.contains("rms_norm_eps") && json["rms_norm_eps"].is_null())
     fail_user("{}: rms_norm_eps is null; write the number that the model was trained with", file);
   m.norm_eps = has(json, "rms_norm_eps") ? io::number_at(json, "rms_norm_eps", file) : defaults.norm_eps;
@@ -475,21 +517,17 @@ void write_windows(const config::Model& m, io::Json& json) {
 io::Json hf_config(const config::Model& m, const HfDetails& details) {
   const Family& family = family_of(m);
   io::Json rope = io::Json::object();
+  const bool yarn = m.rope_scaling == "yarn", llama3 = m.rope_scaling == "llama3";
+  if (yarn && m.rope_attention_factor > 0) rope["attention_factor"] = m.rope_attention_factor;
+  if (yarn) rope["beta_fast"] = m.rope_beta_fast, rope["beta_slow"] = m.rope_beta_slow;
   if (m.rope_scaling != "none") rope["factor"] = m.rope_factor;
-  if (m.rope_scaling == "llama3") {
-    rope["high_freq_factor"] = m.rope_high_freq_factor;
-    rope["low_freq_factor"] = m.rope_low_freq_factor;
-  }
-  if (m.rope_scaling == "yarn") {
-    rope["beta_fast"] = m.rope_beta_fast;
-    rope["beta_slow"] = m.rope_beta_slow;
-    if (m.rope_attention_factor > 0) rope["attention_factor"] = m.rope_attention_factor;
-  }
-  if (m.rope_scaling == "llama3" || m.rope_scaling == "yarn") rope[kOriginalLength] = m.rope_original_len;
+  if (llama3) rope["high_freq_factor"] = m.rope_high_freq_factor, rope["low_freq_factor"] = m.rope_low_freq_factor;
+  if (llama3 || yarn) rope[kOriginalLength] = m.rope_original_len;
   rope["rope_theta"] = m.rope_theta;
   rope["rope_type"] = m.rope_scaling == "none" ? "default" : m.rope_scaling;
+  if (yarn && !m.rope_truncate) rope["truncate"] = false;
   io::Json json = {{"architectures", {family.hf_architecture}},
-                   {"attention_bias", false},
+                   {"attention_bias", m.attention_bias},
                    {"attention_dropout", 0.0},
                    {"bos_token_id", details.bos},
                    {"dtype", hf_name_of(details.dtype)},

@@ -1,4 +1,4 @@
-// LLaMA 2 and 3: grouped queries, tied or untied head, RoPE with or without scaling, no biases.
+// LLaMA 2 and 3: grouped queries, tied or untied head, RoPE with or without scaling, as a rule no biases.
 #include "io/json.h"
 #include "model/family.h"
 
@@ -7,8 +7,8 @@ namespace {
 
 constexpr std::string_view kLlamaKeys[] = {"mlp_bias", "pretraining_tp"};
 
-void write_llama_keys(const config::Model&, io::Json& json) {
-  json["mlp_bias"] = false;
+void write_llama_keys(const config::Model& m, io::Json& json) {
+  json["mlp_bias"] = m.mlp_bias;
   json["pretraining_tp"] = 1;
 }
 
@@ -17,6 +17,7 @@ void write_llama_keys(const config::Model&, io::Json& json) {
 extern const Family kLlama{.name = "llama",
                            .hf_architecture = "LlamaForCausalLM",
                            .hf_model_type = "llama",
+                           .decoder = {.attention_bias = true, .mlp_bias = true},
                            .hf_defaults = {.whole_heads = true},
                            .hf_keys = kLlamaKeys,
                            .table = decoder_table,

@@ -8,7 +8,8 @@ namespace {
 constexpr DecoderDescription kOlmo{.qk_norm = ops::NormOver::projection,
                                    .attention_norm = "post_attention_layernorm.weight",
                                    .mlp_norm = "post_feedforward_layernorm.weight",
-                                   .norm_after = true};
+                                   .norm_after = true,
+                                   .attention_bias = true};
 
 constexpr DecoderDescription with_windows(DecoderDescription d) {
   d.windows = WindowedLayers::by_layer;

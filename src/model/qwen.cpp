@@ -47,7 +47,7 @@ extern const Family kQwen3{
     .name = "qwen3",
     .hf_architecture = "Qwen3ForCausalLM",
     .hf_model_type = "qwen3",
-    .decoder = {.qk_norm = ops::NormOver::head, .windows = WindowedLayers::by_layer},
+    .decoder = {.qk_norm = ops::NormOver::head, .attention_bias = true, .windows = WindowedLayers::by_layer},
     .hf_defaults = {.head_dim = 128, .kv_heads = 32, .positions = 32768, .window = 4096, .window_switch = true},
     .hf_keys = kQwenKeys,
     .table = decoder_table,

@@ -77,7 +77,7 @@ void settle_layers(config::Model& m) {
     m.dense_layers.erase(std::ranges::unique(m.dense_layers).begin(), m.dense_layers.end());
   }
   m.qk_norm = d.qk_norm.has_value();
-  m.qkv_bias = d.qkv_bias;
+  m.qkv_bias = d.qkv_bias || m.attention_bias;
   const auto says = [&](bool (*of)(const config::Model&, std::size_t), config::Model as_family) {
     for (std::size_t i = 0; i < static_cast<std::size_t>(m.layers); ++i)
       if (of(m, i) != of(as_family, i)) return true;
@@ -135,7 +135,11 @@ void settle_family(config::Config& config) {
                 fmt::join(names_of([&](const Family& f) { return of(f) != own; }), ", "));
   };
   require_own("model.qk_norm", m.qk_norm, [](const Family& f) { return f.decoder.qk_norm.has_value(); });
-  require_own("model.qkv_bias", m.qkv_bias, [](const Family& f) { return f.decoder.qkv_bias; });
+  if (!m.attention_bias)
+    require_own("model.qkv_bias", m.qkv_bias, [](const Family& f) { return f.decoder.qkv_bias; });
+  else if (m.qkv_bias == false)
+    fail_user("{}model.qkv_bias must be true where model.attention_bias is; leave it out",
+              config.origins.prefix({"model.qkv_bias", "model.attention_bias"}));
   // What only some families have.
   const auto require_can = [&](std::string_view key, bool written, bool (*can)(const Family&)) {
     if (written && !can(family))
@@ -149,6 +153,11 @@ void settle_family(config::Config& config) {
   require_can("model.rope_local_theta", m.rope_local_theta > 0, [](const Family& f) { return f.decoder.local_rope; });
   require_can("model.query_pre_attn_scalar", m.query_pre_attn_scalar > 0,
               [](const Family& f) { return f.decoder.query_scalar; });
+  require_can("model.attention_bias", m.attention_bias, [](const Family& f) { return f.decoder.attention_bias; });
+  require_can("model.mlp_bias", m.mlp_bias, [](const Family& f) { return f.decoder.mlp_bias; });
+  if (!m.rope_truncate && family.decoder.local_rope)
+    fail_user("{}model.rope_truncate must be true for model.family \"{}\": transformers passes over it there",
+              config.origins.prefix({"model.rope_truncate", "model.family"}), m.family);
   const auto experts = [](const Family& f) { return f.decoder.experts.has_value(); };
   require_can("model.experts", m.experts > 0, experts);
   require_can("model.experts_per_token", m.experts_per_token > 0, experts);

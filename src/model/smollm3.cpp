@@ -34,7 +34,7 @@ void read_smollm3_keys(const io::Json& json, std::string_view file, config::Mode
 void write_smollm3_keys(const config::Model& m, io::Json& json) {
   write_windows(m, json);
   json["use_sliding_window"] = m.window > 0;
-  json["mlp_bias"] = false;
+  json["mlp_bias"] = m.mlp_bias;
   io::Json layers = io::Json::array();
   for (std::size_t i = 0; i < static_cast<std::size_t>(m.layers); ++i) layers.push_back(has_rope(m, i) ? 1 : 0);
   json["no_rope_layers"] = layers;
@@ -43,21 +43,22 @@ void write_smollm3_keys(const config::Model& m, io::Json& json) {
 
 }  // namespace
 
-extern const Family kSmolLm3{.name = "smollm3",
-                             .hf_architecture = "SmolLM3ForCausalLM",
-                             .hf_model_type = "smollm3",
-                             .decoder = {.windows = WindowedLayers::by_layer, .no_rope_every = 4},
-                             .hf_defaults = {.kv_heads = 4,
-                                             .positions = 32768,
-                                             .pad_token = 128004,
-                                             .tied = true,
-                                             .rope_theta = 2e6,
-                                             .window_switch = true},
-                             .hf_keys = kSmolLm3Keys,
-                             .table = decoder_table,
-                             .constants = rope_table,
-                             .forward = pre_norm_forward,
-                             .read_hf = read_smollm3_keys,
-                             .write_hf = write_smollm3_keys};
+extern const Family kSmolLm3{
+    .name = "smollm3",
+    .hf_architecture = "SmolLM3ForCausalLM",
+    .hf_model_type = "smollm3",
+    .decoder = {.attention_bias = true, .mlp_bias = true, .windows = WindowedLayers::by_layer, .no_rope_every = 4},
+    .hf_defaults = {.kv_heads = 4,
+                    .positions = 32768,
+                    .pad_token = 128004,
+                    .tied = true,
+                    .rope_theta = 2e6,
+                    .window_switch = true},
+    .hf_keys = kSmolLm3Keys,
+    .table = decoder_table,
+    .constants = rope_table,
+    .forward = pre_norm_forward,
+    .read_hf = read_smollm3_keys,
+    .write_hf = write_smollm3_keys};
 
 }  // namespace redline::model

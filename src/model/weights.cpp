@@ -105,6 +105,7 @@ std::vector<MatchedFile> match_weights(const io::WeightFiles& weights, const con
 // In doubles: untrusted extents multiply past 64 bits.
 void check_size(const io::WeightFiles& weights, const config::Model& model) {
   double held = 0, asked = 0;
+  std::string missing;
   for (const io::WeightFiles::File& file : weights.files())
     for (const io::StoredTensor& t : file.reader->tensors()) held += static_cast<double>(t.elements());
   const bool too_deep = model.layers > static_cast<std::int64_t>(weights.tensors());
@@ -113,11 +114,13 @@ void check_size(const io::WeightFiles& weights, const config::Model& model) {
       double elements = 1;
       for (int i = 0; i < p.shape.rank(); ++i) elements *= static_cast<double>(p.shape[i]);
       asked += elements;
+      for (const HfSlice& slice : p.slices)
+        if (missing.empty() && !weights.find(slice.name)) missing = "; it has no " + slice.name;
     }
   }
   if (too_deep || asked > held)
-    fail_user("{}: {} tensors with {} elements, fewer than config.json describes", weights.listing().string(),
-              weights.tensors(), static_cast<std::int64_t>(held));
+    fail_user("{}: {} tensors with {} elements, fewer than config.json describes{}", weights.listing().string(),
+              weights.tensors(), static_cast<std::int64_t>(held), missing);
 }
 
 // Moments are converted in windows of the flat layout, whole blocks each: parameter by parameter from the file to

@@ -70,6 +70,7 @@ constexpr auto kConditional = std::to_array<Conditional>({
     {"model.rope_beta_fast", kWithYarn, "model.rope_scaling", has_yarn},
     {"model.rope_beta_slow", kWithYarn, "model.rope_scaling", has_yarn},
     {"model.rope_attention_factor", kWithYarn, "model.rope_scaling", has_yarn},
+    {"model.rope_truncate", kWithYarn, "model.rope_scaling", has_yarn},
     {"model.layer_types", kWithWindow, "model.window", has_window},
     {"model.rope_local_theta", kWithWindow, "model.window", has_window},
     {"data.buckets", "data.packing = \"bucket\"", "data.packing",

@@ -70,7 +70,7 @@ TEST_F(HfFolders, ThereAndBackGivesTheSameBytesInEveryTypeAndInShards) {
 // What Hugging Face wrote of each family, through a checkpoint and out again.
 TEST_F(HfFolders, EveryFamilyGoesThereAndBack) {
   for (const std::string name : {"llama3-gqa", "qwen3-gqa", "olmo2-gqa", "qwen2-gqa", "mistral-window", "smollm3-nope",
-                                 "olmo3-window", "gemma3-text", "olmoe", "qwen3-moe", "mixtral"}) {
+                                 "olmo3-window", "gemma3-text", "llama-biases", "olmoe", "qwen3-moe", "mixtral"}) {
     const std::string fixture = testing::source_folder() + "/tests/fixtures/" + name;
     must({"import", fixture, "--out", name + "-in"});
     must({"export", "--checkpoint", name + "-in", "--out", name});
@@ -224,9 +224,18 @@ TEST_F(HfFolders, ShardsThatAreNotWhatTheIndexSays) {
 TEST_F(HfFolders, EveryFamilyIsListedWithWhatItCan) {
   const io::Json rows = io::Json::parse(must({"import", "--list", "--json"}).out);
   EXPECT_EQ(rows.size(), model::families().size());
-  const std::string text = must({"import", "--list"}).out;
-  for (const io::Json& row : rows)
-    EXPECT_TRUE(says(text, {row["architecture"].get<std::string>(), row["held_against"].get<std::string>()}));
+  const std::string text = must({"import", "--list"}).out,
+                    docs = real_files().read(testing::source_folder() + "/docs/hugging_face.md");
+  for (const io::Json& row : rows) {
+    const auto cell = [&](const char* key) { return row[key].get<std::string>(); };
+    EXPECT_TRUE(says(text, {cell("architecture"), cell("biases"), cell("held_against")}));
+    const std::size_t begin = docs.find(fmt::format("\n| `{}` | `{}` |", cell("family"), cell("architecture")));
+    ASSERT_NE(begin, docs.npos) << cell("family");
+    const std::string of_docs = docs.substr(begin + 1, docs.find('\n', begin + 1) - begin - 1);
+    EXPECT_TRUE(of_docs.ends_with(fmt::format("| {} | {} | {} | {} |", cell("fp8"), row["windows"] ? "yes" : "no",
+                                              cell("biases"), cell("held_against"))))
+        << of_docs;
+  }
 }
 
 TEST_F(HfFolders, ATokenizerGoesAlongAndMustFit) {
@@ -437,7 +446,7 @@ TEST_F(HfFolders, WhatIsNotSupportedIsRefusedByName) {
   };
   refused([](io::Json& j) { j["architectures"] = {"GemmaForCausalLM"}; }, "GemmaForCausalLM");
   refused([](io::Json& j) { j["rope_parameters"]["rope_type"] = "longrope"; }, "longrope");
-  refused([](io::Json& j) { j["attention_bias"] = true; }, "attention_bias");
+  refused([](io::Json& j) { j["attention_bias"] = true; }, "bias");
   refused([](io::Json& j) { j["hidden_act"] = "gelu"; }, "gelu");
   refused([](io::Json& j) { j["layer_types"] = {"full_attention", "sliding_attention"}; }, "sliding_attention");
   refused([](io::Json& j) { j["quantization_config"] = {{"bits", 4}}; }, "quantization_config");

@@ -41,8 +41,9 @@ TEST(Sample, IsTheSameForTheSameSeedAndGoesPastTheWindow) {
 // cache is that of whole windows through the logits program.
 TEST(Sample, GreedyTextIsThatOfTheLogitsProgram) {
   device::CpuDevice device(2);
-  for (const char* name : {"llama-mha", "llama3-gqa", "qwen3-gqa", "olmo2-gqa", "qwen2-gqa", "mistral-window",
-                           "smollm3-nope", "olmo3-window", "gemma3-text", "olmoe", "qwen3-moe", "mixtral"}) {
+  for (const char* name :
+       {"llama-mha", "llama3-gqa", "qwen3-gqa", "olmo2-gqa", "qwen2-gqa", "mistral-window", "smollm3-nope",
+        "olmo3-window", "gemma3-text", "llama-biases", "olmoe", "qwen3-moe", "mixtral"}) {
     const Checkpoint checkpoint = checkpoint_of(name);
     std::vector<std::int32_t> text = {65, 104, 33, 200, 7, 91};
     SampleOptions options;

@@ -110,7 +110,7 @@ TEST_P(Fixture, AgreesWithHuggingFace) { expect_parity(fixture(GetParam())); }
 INSTANTIATE_TEST_SUITE_P(Verify, Fixture,
                          ::testing::Values("llama-mha", "llama3-gqa", "qwen3-gqa", "llama-hd64", "qwen3-hd128",
                                            "olmo2-gqa", "qwen2-gqa", "mistral-window", "smollm3-nope", "olmo3-window",
-                                           "gemma3-text"));
+                                           "gemma3-text", "llama-biases"));
 
 constexpr const char* kWithExperts[] = {"olmoe", "qwen3-moe", "qwen3-moe-dense", "mixtral"};
 

@@ -23,7 +23,7 @@ from packages import enter_environment, skip
 
 FIXTURES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../fixtures")
 CASES = ["llama3-gqa", "qwen3-gqa", "qwen2-gqa", "mistral-window", "smollm3-nope", "olmo2-gqa", "olmo3-window",
-         "gemma3-text", "olmoe", "qwen3-moe", "qwen3-moe-dense", "mixtral"]
+         "gemma3-text", "llama-biases", "olmoe", "qwen3-moe", "qwen3-moe-dense", "mixtral"]
 TOKENS, PAIRS = 60, 30
 GONE = object()
 YARN = {"factor": 4.0, "original_max_position_embeddings": 32}

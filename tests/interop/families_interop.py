@@ -51,8 +51,7 @@ def rope(draw):
                 values[key] = draw.choice(choices)
         if "attention_factor" not in values and draw.random() < 0.3:
             values |= {"mscale": 0.7, "mscale_all_dim": draw.choice([0.9, 1.2])}
-    refused = "rope type" if kind == "dynamic" else "truncate" if values.get("truncate") is False else None
-    return values, refused
+    return values, "rope type" if kind == "dynamic" else None
 
 
 def settings(family, draw):
@@ -75,6 +74,10 @@ def settings(family, draw):
     if hidden % heads == 0 and hidden // heads % 2 == 0 and family not in ("qwen3", "gemma3") and draw.random() < 0.3:
         del of["head_dim"]
     of["rope_parameters"], refused = rope(draw)
+    if refused:  # transformers makes a dynamic rope of such heads alone
+        of["head_dim"] = max(4, of.get("head_dim", hidden // heads))
+    if family in ("olmo3", "gemma3") and of["rope_parameters"].get("truncate") is False:
+        refused = "truncate"
     if family in ("olmo3", "gemma3"):
         local = {"rope_type": "default", "rope_theta": draw.choice([50.0, 10000.0])}
         if draw.random() < 0.1:
@@ -112,9 +115,10 @@ def settings(family, draw):
         if all(i in of["mlp_only_layers"] or (i + 1) % of["decoder_sparse_step"] for i in range(layers)):
             refused = refused or "mlp_only_layers"
     if family in ("llama", "qwen3", "olmo2", "olmo3", "smollm3", "gemma3", "olmoe", "qwen3_moe") and \
-            draw.random() < 0.08:
+            draw.random() < 0.3:
         of["attention_bias"] = True
-        refused = refused or "attention_bias"
+    if family in ("llama", "smollm3"):
+        of["mlp_bias"] = draw.random() < 0.3
     return of, refused
 
 

@@ -268,6 +268,7 @@ TEST_P(Models, LearnFromABeginningOfZeros) {
     for (std::size_t row = 0; row < engine.table().size(); ++row) {
       const ParameterSpec& spec = engine.table()[row];
       if ((spec.init != usual[row].init) != zeroed || (spec.name[0] == 'l') != in_layers) continue;
+      if (spec.name.ends_with("out bias") || spec.name.ends_with("down bias")) continue;  // zero, and a writer, always
       float most = 0;
       for (std::int64_t i = 0; i < spec.shape.elements(); ++i)
         most = std::max(most, std::abs(gradients[static_cast<std::size_t>(engine.layout().offsets[row] + i)]));

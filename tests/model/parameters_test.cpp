@@ -148,8 +148,9 @@ TEST(Parameters, NamesDecideNothing) {
 }
 
 TEST(Parameters, NamesAndShapesAreHuggingFaces) {
-  for (const char* name : {"llama-mha", "llama3-gqa", "qwen3-gqa", "olmo2-gqa", "qwen2-gqa", "mistral-window",
-                           "smollm3-nope", "olmo3-window", "gemma3-text", "olmoe", "qwen3-moe", "mixtral"}) {
+  for (const char* name :
+       {"llama-mha", "llama3-gqa", "qwen3-gqa", "olmo2-gqa", "qwen2-gqa", "mistral-window", "smollm3-nope",
+        "olmo3-window", "gemma3-text", "llama-biases", "olmoe", "qwen3-moe", "mixtral"}) {
     const config::Model model = read_hf_config(real_files(), fixture(name) + "/config.json");
     const io::SafetensorsReader file(fixture(name) + "/model.safetensors");
     const FlatLayout layout = lay_out(family_of(model).table(model));
@@ -234,6 +235,7 @@ TEST(HfConfig, WhatIsWrittenReadsBackTheSame) {
       c.model.rope_original_len = 32;
       c.model.rope_beta_fast = 20;
       c.model.rope_attention_factor = c.model.family == "olmo3" ? 1.25 : 0;
+      c.model.rope_truncate = c.model.family == "olmo3";
     }
     const Path file = Path(::testing::TempDir()) / fmt::format("hf_config_{}.json", family->name);
     real_files().replace(file, hf_config(c.model, {.max_positions = 128}).dump());
@@ -255,10 +257,9 @@ TEST(HfConfig, WhatCannotBeRunIsRefusedByName) {
   expect_refused([](io::Json& j) { j["rope_parameters"]["rope_type"] = "dynamic"; }, "dynamic");
   expect_refused([](io::Json& j) { j["rope_parameters"]["rope_scaler"] = 2; }, "rope_scaler");
   expect_refused([](io::Json& j) { j["partial_rotary_factor"] = 0.5; }, "partial_rotary_factor");
-  expect_refused([](io::Json& j) { j["mlp_bias"] = true; }, "mlp_bias");
   expect_refused([](io::Json& j) { j["sliding_window"] = 24; }, "sliding_window");
   expect_refused([](io::Json& j) { j["quantization_config"] = {{"bits", 4}}; }, "quantization_config");
-  expect_refused([](io::Json& j) { j["attention_bias"] = true; }, "attention_bias");
+  expect_refused([](io::Json& j) { j["attention_bias"] = 1; }, "attention_bias");
   expect_refused([](io::Json& j) { j["hidden_act"] = "gelu"; }, "gelu");
   expect_refused([](io::Json& j) { j.erase("hidden_size"); }, "hidden_size");
   expect_refused([](io::Json& j) { j["num_key_value_heads"] = 3; }, "num_key_value_heads");
@@ -287,7 +288,9 @@ TEST(HfConfig, AKeyThatNobodyKnowsIsRefusedByName) {
       EXPECT_EQ(read(key, nullptr), "no error") << key;
     }
     EXPECT_TRUE(says(read("use_bidirectional_attention", true), {"use_bidirectional_attention"}));
-    EXPECT_TRUE(says(read("attention_bias", true), {"attention_bias"}));
+    const DecoderDescription& d = family->decoder;
+    for (const auto& [key, may] : {std::pair{"attention_bias", d.attention_bias}, {"mlp_bias", d.mlp_bias}})
+      EXPECT_TRUE(says(read(key, true), {may ? "no error" : key}));
     for (const char* key : {"attention_dropout", "transformers_version", "torch_dtype", "_name_or_path", "use_cache"})
       EXPECT_EQ(read(key, 1), "no error") << key;
   }
@@ -542,7 +545,10 @@ TEST(Rope, YarnIsWhatTransformersComputes) {
   EXPECT_TRUE(says(error_of(read), {"attention_factor", "0"}));
   json["rope_parameters"].erase("attention_factor");
   json["rope_parameters"]["truncate"] = false;
-  EXPECT_TRUE(says(error_of(read), {"truncate", "yarn"}));
+  expect_rope(read(), 1.0879546075066122,
+              {1.0, 0.3162277638912201, 0.10000000149011612, 0.02771085873246193, 0.005524062551558018,
+               0.0007226381567306817, 2.499999936844688e-05, 7.905694474175107e-06},
+              4);
 }
 
 // Layers with a window have a base of their own, and no scaling.
@@ -599,6 +605,12 @@ TEST(SettleFamily, SettingsOfOtherFamiliesAreRefused) {
   EXPECT_TRUE(says(of("llama", "model.rope_local_theta = 5.0"), {"model.rope_local_theta", "gemma3"}));
   EXPECT_TRUE(says(of("llama", "model.query_pre_attn_scalar = 5"), {"model.query_pre_attn_scalar", "gemma3"}));
   EXPECT_TRUE(says(of("llama", "model.qkv_bias = true"), {"model.qkv_bias", "must be false", "qwen2"}));
+  EXPECT_EQ(of("llama", "model.attention_bias = true\nmodel.mlp_bias = true"), "no error");
+  EXPECT_TRUE(says(of("llama", "model.attention_bias = true\nmodel.qkv_bias = false"),
+                   {"model.qkv_bias", "model.attention_bias"}));
+  EXPECT_TRUE(says(of("mistral", "model.attention_bias = true"), {"model.attention_bias", "mistral", "llama"}));
+  EXPECT_TRUE(says(of("qwen3", "model.mlp_bias = true"), {"model.mlp_bias", "qwen3", "smollm3"}));
+  EXPECT_TRUE(says(of("gemma3", "model.rope_truncate = false"), {"model.rope_truncate", "gemma3"}));
   EXPECT_TRUE(says(of("llama", "model.rope_scaling = \"yarn\"\nmodel.rope_beta_fast = 1.0"),
                    {"model.rope_beta_fast", "model.rope_beta_slow"}));
 }

@@ -55,6 +55,7 @@ inline config::Model tiny_model(const std::string& family, bool tied = false) {
   }
   if (d.local_rope) m.rope_local_theta = 500;
   if (d.query_scalar) m.query_pre_attn_scalar = 7;
+  m.attention_bias = m.mlp_bias = family == "smollm3";
   model::settle_layers(m);
   m.init_std = 0.2;  // large enough that every path matters
   return m;

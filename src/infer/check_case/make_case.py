@@ -17,22 +17,10 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 LENGTHS, STEPS = [1, 2, 17, 40, 5], 6
 
 
-def main():
-    torch.manual_seed(1)
-    config = LlamaConfig(vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=2, head_dim=64,
-                         num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=64,
-                         tie_word_embeddings=True, initializer_range=0.1, bos_token_id=None, eos_token_id=None,
-                         pad_token_id=None)
-    model = LlamaForCausalLM(config).float()
-    weights = {name: parameter.detach().bfloat16() for name, parameter in model.named_parameters()}  # half the bytes
-    model.load_state_dict(weights, strict=False)  # which rounds the parameters alone, and not the frequencies
-    model.save_pretrained(HERE)
-    save_file(weights, os.path.join(HERE, "model.safetensors"), {"format": "pt"})
-    os.remove(os.path.join(HERE, "generation_config.json"))
+def oracle_of(model, documents):
+    """The tensors of oracle.safetensors, computed in float64. A document is [1, n]."""
     model = model.double()
-    generator = torch.Generator().manual_seed(5)
-    documents = [torch.randint(64, (1, n), generator=generator) for n in LENGTHS]
-    pairs = sum(n - 1 for n in LENGTHS)
+    pairs = sum(d.shape[1] - 1 for d in documents)
 
     def forward():
         model.zero_grad()
@@ -44,7 +32,7 @@ def main():
 
     logits, loss = forward()
     tensors = {"tokens": torch.cat([d[0] for d in documents]).int(),
-               "doc_offsets": torch.tensor([0] + LENGTHS).cumsum(0).int(),
+               "doc_offsets": torch.tensor([0] + [d.shape[1] for d in documents]).cumsum(0).int(),
                "logits": logits.float(), "loss": loss.float().reshape(1)}
     for name, parameter in model.named_parameters():
         tensors["grad." + name] = parameter.grad.float().clone().contiguous()
@@ -57,9 +45,29 @@ def main():
         norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0))
         optimizer.step()
     tensors["train_losses"], tensors["grad_norms"] = torch.stack(losses).float(), torch.stack(norms).float()
+    for name, parameter in model.named_parameters():
+        tensors["final." + name] = parameter.detach().float().contiguous()
+    return tensors
+
+
+def main():
+    torch.manual_seed(1)
+    config = LlamaConfig(vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=2, head_dim=64,
+                         num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=64,
+                         tie_word_embeddings=True, initializer_range=0.1, bos_token_id=None, eos_token_id=None,
+                         pad_token_id=None)
+    model = LlamaForCausalLM(config).float()
+    weights = {name: parameter.detach().bfloat16() for name, parameter in model.named_parameters()}  # half the bytes
+    model.load_state_dict(weights, strict=False)  # which rounds the parameters alone, and not the frequencies
+    model.save_pretrained(HERE)
+    save_file(weights, os.path.join(HERE, "model.safetensors"), {"format": "pt"})
+    os.remove(os.path.join(HERE, "generation_config.json"))
+    generator = torch.Generator().manual_seed(5)
+    documents = [torch.randint(64, (1, n), generator=generator) for n in LENGTHS]
+    tensors = {name: tensor for name, tensor in oracle_of(model, documents).items() if not name.startswith("final.")}
     save_file(tensors, os.path.join(HERE, "oracle.safetensors"))
     print(f"{sum(t.numel() for t in load_file(os.path.join(HERE, 'model.safetensors')).values())} parameters, "
-          f"losses {[round(float(x), 4) for x in losses]}")
+          f"losses {[round(float(x), 4) for x in tensors['train_losses']]}")
 
 
 if __name__ == "__main__":

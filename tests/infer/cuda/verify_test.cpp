@@ -32,7 +32,8 @@ TEST_P(FixtureOnCard, AgreesWithHuggingFace) {
 INSTANTIATE_TEST_SUITE_P(Verify, FixtureOnCard,
                          ::testing::Combine(::testing::Values("llama-mha", "llama3-gqa", "qwen3-gqa", "llama-hd64",
                                                               "qwen3-hd128", "olmo2-gqa", "qwen2-gqa", "mistral-window",
-                                                              "smollm3-nope", "olmo3-window", "gemma3-text"),
+                                                              "smollm3-nope", "olmo3-window", "gemma3-text",
+                                                              "llama-biases"),
                                             ::testing::Values("fp32", "tf32", "bf16", "fp8")));
 // Of experts in fp32 alone: in tf32 three of these were outside the tolerances on an H200.
 INSTANTIATE_TEST_SUITE_P(VerifyExperts, FixtureOnCard,
