@@ -220,7 +220,7 @@ io::Json to_json(const GpusPlan& p) {
 
 }  // namespace
 
-void plan_gpus(const std::string& name, const config::Config& config, const perf::Machine& machine,
+void plan_gpus(const std::string& name, const config::Config& given, const perf::Machine& machine,
                const std::string& card, const std::optional<perf::Filled>& filled, const GpusWanted& wanted, bool json,
                StopAtOnce& stopping) {
   if (card.empty())
@@ -231,6 +231,8 @@ void plan_gpus(const std::string& name, const config::Config& config, const perf
   const std::int64_t per_node = wanted.per_node > 0 ? wanted.per_node : 8;
   GpusPlan p;
   p.name = name;
+  config::Config config = given;
+  perf::reopen_mode(config);  // what a run chose for its own ranks
   p.network = wanted.network.empty() ? perf::kUsualNetwork : wanted.network;
   const perf::Network& network = perf::network_called(p.network);
   if (network.id == perf::kNoNetwork && wanted.gpus > per_node)

@@ -303,13 +303,16 @@ class FolderAsFound final : public train::Observer {
 // in a browser or another machine. It goes once it is heard; one that was there before the run began asks for nothing.
 class StopFile final : public train::Observer {
  public:
-  StopFile(FileSystem& files, const Path& folder) : files_(files), file_(folder / train::kStopFile) {}
+  StopFile(FileSystem& files, const Path& folder, const StopFlag& stop)
+      : files_(files), file_(folder / train::kStopFile), stop_(stop) {}
+  const std::string& words() const { return words_; }  // of a run that it stopped
 
   void on(const train::Event& event) override {
     hear(
         event, [&](const train::Started&) { heard(); },
         [&](const train::Stepped&) {
-          if (steady_seconds() < next_look_ || !heard()) return;
+          if (steady_seconds() < next_look_ || !heard() || stop_ != 0) return;
+          words_ = fmt::format("the file {}", file_.string());
           std::raise(SIGTERM);
         });
   }
@@ -329,6 +332,8 @@ class StopFile final : public train::Observer {
 
   FileSystem& files_;
   Path file_;
+  const StopFlag& stop_;
+  std::string words_;
   double next_look_ = 0;
 };
 
@@ -353,10 +358,29 @@ Choice choose_together(FileSystem& files, const ConfigWords& words, const TrainR
           json.at("folder").get<std::string>(), json.at("own_config").get<bool>()};
 }
 
-// How ranks share the state, and the reason where "auto" chose it.
-perf::ModeChoice mode_of(const config::Config& c, device::Device& device, const Ranks& ranks) {
-  if (c.parallel.mode != "auto") return {{dist::mode_named(c.parallel.mode), static_cast<int>(c.parallel.shards)}, ""};
-  return perf::choose_mode(c, perf::rank_machine(device, ranks.count(), ranks.on_this_machine()), ranks.count());
+// How ranks share the state, in place of "auto".
+void settle_mode(config::Config& c, device::Device& device, const Ranks& ranks, train::Observer& observer) {
+  if (c.parallel.mode != "auto") return;
+  const perf::RankMachine machine = perf::rank_machine(device, ranks.count(), ranks.on_this_machine());
+  const perf::ModeChoice way = perf::choose_mode(c, machine, ranks.count());
+  observer.on(train::Note{fmt::format("parallel.mode = auto: {}, {}", way.name(), way.why)});
+  perf::set_mode(c, way, ranks.count());
+}
+
+// What "auto" chose when the run began stays so while it goes on with as many ranks, so that its bits do. For others it
+// is open again, as it is for whoever says "auto".
+void keep_mode(config::Config& c, const config::Config* begun, std::int64_t ranks) {
+  const bool as_many = begun && std::max<std::int64_t>(begun->parallel.ranks, 1) * begun->parallel.sequence == ranks;
+  const bool said = c.origins.on_command_line("parallel.mode") || c.origins.on_command_line("parallel.shards");
+  perf::reopen_mode(c);
+  if (!as_many || said || c.parallel.mode != "auto") return;
+  for (const char* const name : {"parallel.mode", "parallel.shards"}) {
+    if (!perf::was_chosen(*begun, name)) continue;
+    const config::Key& key = *config::find_key(name);
+    std::string place = begun->origins.prefix({name});
+    place.resize(place.size() - std::string_view(": ").size());
+    config::assign(key, config::read(key, *begun), place, c);
+  }
 }
 
 // The end of a run for a script: "run" is what `redline report --json` says of it, null where nothing was written.
@@ -382,9 +406,10 @@ int train_as(const TrainRequest& asked, const ConfigWords& words, Ranks& ranks) 
   FileSystem& files = real_files();
   Choice choice = choose_together(files, words, asked, ranks);
   if (ranks.leads()) {  // which knows where each key was written; the others hear what comes of it
-    train::require_for_ranks(choice.config, ranks.count());
     std::optional<config::Config> begun;
     if (asked.resume) begun = train::config_of_run(files, choice.folder);
+    keep_mode(choice.config, begun ? &*begun : nullptr, ranks.count());
+    train::require_for_ranks(choice.config, ranks.count());
     const bool given =
         asked.allow_change && (!choice.own_config || choice.config.origins.on_command_line("train.accumulate"));
     share_micro_batches(choice.config, ranks.count(), begun ? &*begun : nullptr, given);
@@ -400,7 +425,7 @@ int train_as(const TrainRequest& asked, const ConfigWords& words, Ranks& ranks) 
 
   std::optional<report::Sinks> sinks;
   std::optional<FolderAsFound> as_found;
-  StopFile stop_file(files, choice.folder);
+  StopFile stop_file(files, choice.folder, signals.caught());
   FirstRunEnd first_end;
   train::TrainOptions options;
   if (ranks.leads()) {
@@ -425,6 +450,7 @@ int train_as(const TrainRequest& asked, const ConfigWords& words, Ranks& ranks) 
   options.peak_was_measured = peak.measured;
   options.stop = &signals.caught();
   options.drop = &signals.drop();
+  options.stop_words = &stop_file.words();
   const auto monitor =
       device->kind() == device::Kind::cpu || asked.dry_run ? nullptr : device::GpuMonitor::open(device->bus_id());
   options.gpu = monitor.get();
@@ -446,19 +472,13 @@ int train_as(const TrainRequest& asked, const ConfigWords& words, Ranks& ranks) 
     };
     if (ranks.alone()) place({});
     if (!ranks.alone()) {
-      perf::ModeChoice way;
-      config::Parallel shared = options.config.parallel;  // the run keeps its own: another number of ranks may go on
+      const auto sharing = [&] { return dist::mode_named(options.config.parallel.mode); };
       if (ranks.leads()) {
-        way = mode_of(options.config, *device, ranks);
-        if (!way.why.empty())
-          sinks->observer().on(train::Note{fmt::format("parallel.mode = auto: {}, {}", way.name(), way.why)});
-        shared.shards = way.shards;
-        place(dist::sharing_of(shared, 0, ranks.count(), way.mode));
+        settle_mode(options.config, *device, ranks, sinks->observer());
+        place(dist::sharing_of(options.config.parallel, 0, ranks.count(), sharing()));
       }
-      // Numbers that rank 0 has found in place of "auto".
+      // What rank 0 has found in place of "auto".
       const io::Json settled = io::Json::parse(ranks.broadcast(io::Json{
-          {"mode", name_of(way.mode)},
-          {"shards", way.shards},
           {"config", config::dump(train::as_kept(options.config))},
           {"placement", to_json(options.config.memory.placement)}}.dump()));
       if (!ranks.leads()) {
@@ -466,9 +486,7 @@ int train_as(const TrainRequest& asked, const ConfigWords& words, Ranks& ranks) 
         options.config.memory.placement = placement_of(settled.at("placement"));
       }
       ranks.connect(*device, options.config.parallel.timeout);
-      shared = options.config.parallel;
-      shared.shards = settled.at("shards").get<std::int64_t>();
-      options.team = ranks.team(dist::mode_named(settled.at("mode").get<std::string>()), shared);
+      options.team = ranks.team(sharing(), options.config.parallel);
     }
     const train::TrainResult result = train::train(options, *device, files);
     at_end.reset();

@@ -244,6 +244,25 @@ RankMachine rank_machine(device::Device& device, int ranks, int ranks_per_node) 
   return {machine_now(device), fabric_of(*card, network, ranks_per_node, ranks_per_node)};
 }
 
+bool was_chosen(const config::Config& config, std::string_view key) {
+  return config.origins.prefix({key}).starts_with(config::kChosen);
+}
+
+void reopen_mode(config::Config& config) {
+  if (was_chosen(config, "parallel.mode")) config.parallel.mode = "auto";
+  if (was_chosen(config, "parallel.shards")) config.parallel.shards = 0;
+}
+
+void set_mode(config::Config& config, const ModeChoice& choice, int ranks) {
+  const std::string place =
+      fmt::format("{}parallel.mode = auto on {}: {}", config::kChosen, counted(ranks, "rank"), choice.why);
+  config.parallel.mode = name_of(choice.mode);
+  config.origins.set("parallel.mode", place, true);
+  if (config.parallel.shards == choice.shards) return;
+  config.parallel.shards = choice.shards;
+  config.origins.set("parallel.shards", place, true);
+}
+
 ModeChoice choose_mode(const config::Config& config, const RankMachine& m, int ranks) {
   const std::vector<Way> ways = ways_for(config, m.fabric, ranks);
   REDLINE_CHECK(!ways.empty(), "there is no mode for it");

@@ -71,12 +71,19 @@ struct RankMachine {
 // (perf/cards.h); machines are taken to be connected by kUsualNetwork, since nothing says what does.
 RankMachine rank_machine(device::Device& device, int ranks, int ranks_per_node);
 
+// What "auto" chose stands in a run's configuration in its place, with the reason above it.
+bool was_chosen(const config::Config& config, std::string_view key);
+// Such a mode, and such shards, are open again: for another run, or another number of ranks.
+void reopen_mode(config::Config& config);
+
 struct ModeChoice : Way {
   std::string why;  // a clause: "the fastest by the plan (zero1 281 ms, ddp 290 ms, fsdp 303 ms)"
 };
 // Chooses as plan_ranks() does, for the configuration's own batch and recompute. Without links the choice is zero1, or
 // fsdp where zero1 does not fit.
 ModeChoice choose_mode(const config::Config& config, const RankMachine& machine, int ranks);
+// Puts the choice and its reason in place of "auto".
+void set_mode(config::Config& config, const ModeChoice& choice, int ranks);
 
 // train.batch_size = "auto" on ranks: the plan's word, for a rank's share of the state in the mode that is set, or in
 // the one that "auto" will take. Where nothing fits, a UserError says how much the least needs.

@@ -443,9 +443,8 @@ void StepLoop::go_back(const GoBack& because) {
 std::string StepLoop::how_it_stopped(bool dropped) const {
   const Session& s = phases_->session;
   const std::string where = step() == 0 ? "before the first step" : fmt::format("after step {}", step());
-  const std::string by = fmt::format(
-      "stopped by {} {}",
-      s.asked_to_stop() ? fmt::format("signal {}", s.options.stop->load()) : "a signal to another rank", where);
+  const std::string by =
+      fmt::format("stopped by {} {}", s.asked_to_stop() ? s.options.stopped_by() : "a signal to another rank", where);
   if (at_end()) return by + ", the last; its held-out loss is what redline eval says";
   return fmt::format("{}{}; continue with --resume", by,
                      dropped ? fmt::format("; step {} was left unfinished", step() + 1) : "");

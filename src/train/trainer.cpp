@@ -657,7 +657,7 @@ TrainResult train(const TrainOptions& options, device::Device& device, FileSyste
     checkpoint = folder.resume(*made);
     if (!checkpoint) made->load_start();
   } catch (const Interrupted&) {
-    folder.tell(Note{fmt::format("stopped by signal {} while {}; nothing was written", options.stop->load(),
+    folder.tell(Note{fmt::format("stopped by {} while {}; nothing was written", options.stopped_by(),
                                  made ? "weights were loaded" : "data.train was counted")});
     return {Outcome::stopped, made ? made->step() : 0, {}};
   }

@@ -64,6 +64,10 @@ struct TrainOptions {
   // The numbers of signals that have come. `stop`: finish the step, leave an evaluation, save and return. `drop` comes
   // with or after it: drop the step, which has updated nothing, and save the state before it.
   const StopFlag *stop = nullptr, *drop = nullptr;
+  const std::string* stop_words = nullptr;  // what `stop` was set for, where it was no signal; empty: it was one
+  std::string stopped_by() const {          // "signal 15", "the file runs/a/stop"
+    return stop_words && !stop_words->empty() ? *stop_words : "signal " + std::to_string(stop->load());
+  }
   std::function<void()> took_folder;         // called once the folder is this run's: locked, and no other's
   double between_looks = 1;                  // seconds until the run looks again whether its folder is there
   double (*wall_clock)() = unix_seconds;     // tests let it jump

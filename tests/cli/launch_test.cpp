@@ -161,6 +161,54 @@ TEST_F(LaunchOnCpu, RanksTrainTogetherAndRankZeroSpeaks) {
   EXPECT_FALSE(says(ran.out, "\x1b")) << "a live line where nothing is watched";
 }
 
+// A run's config.toml has what "auto" chose, with the reason above it. The run goes on so while it has as many ranks;
+// others choose anew, and so does whoever says "auto".
+TEST_F(LaunchOnCpu, WhatAutoChoseIsKeptWithItsReason) {
+  const auto kept = [&] { return real_files().read(folder_ / "a/config.toml"); };
+  const std::string reason = "# chosen: parallel.mode = auto on 2 ranks: it fits\nmode = \"zero1\"";
+  const Ran ran = launch(kTinyModel + words_of("train.max_steps=2 train.batch_size=auto --out a"));
+  ASSERT_EQ(ran.status, 0) << ran.err;
+  EXPECT_TRUE(says(ran.out, {"parallel.mode = auto: zero1, it fits"}));
+  EXPECT_TRUE(says(kept(), {reason, "\nbatch_size = "})) << kept();
+  EXPECT_EQ(kept().find("batch_size = \"auto\""), std::string::npos);
+
+  const Ran more = launch(words_of("train.max_steps=4 --resume --out a"));
+  ASSERT_EQ(more.status, 0) << more.err;
+  EXPECT_FALSE(says(more.out, {"parallel.mode = auto"})) << more.out;
+  EXPECT_TRUE(says(kept(), {reason}));
+
+  const Ran anew = launch(words_of("train.max_steps=5 parallel.mode=auto --resume --out a"));
+  ASSERT_EQ(anew.status, 0) << anew.err;
+  EXPECT_TRUE(says(anew.out, {"parallel.mode = auto: zero1"})) << anew.out;
+
+  const Ran own = launch(words_of("train.max_steps=6 parallel.mode=ddp --resume --out a"));
+  ASSERT_EQ(own.status, 0) << own.err;
+  EXPECT_TRUE(says(kept(), {"\nmode = \"ddp\""}));
+  EXPECT_FALSE(says(kept(), {"# chosen: parallel.mode"})) << kept();
+
+  const Ran alone = run(words_of("train --device cpu train.max_steps=7 parallel.mode=auto --resume --out a"));
+  ASSERT_EQ(alone.status, 0) << alone.err;
+  EXPECT_TRUE(says(kept(), {"\nmode = \"auto\""}));
+}
+
+// Whoever makes the file is named as what stopped the run, for all ranks, and the state is saved.
+TEST_F(LaunchOnCpu, AFileThatStopsTheRunIsNamed) {
+  for (const std::string launcher : {"", "launch -n 2 -- "}) {
+    const Path out = folder_ / ("run" + std::to_string(launcher.size()));
+    const Words words = words_of(launcher + "train --device cpu") + kTinyModel + words_of("train.max_steps=1000000");
+    const pid_t started = start_program(folder_.path(), words + Words{"--out", out.string()});
+    for (int i = 0; i < 3000 && !real_files().exists(out / "metrics.jsonl"); ++i) ::usleep(10'000);
+    ::usleep(1'200'000);  // it looks once a second
+    real_files().replace(out / "stop", "");
+    EXPECT_EQ(status_of(started), 3);
+    const std::string events = real_files().read(out / "events.jsonl");
+    EXPECT_TRUE(says(events, {"stopped by the file " + out.string() + "/stop after step ", "continue with --resume"}))
+        << events;
+    EXPECT_EQ(events.find("signal"), std::string::npos) << events;
+    EXPECT_FALSE(real_files().exists(out / "stop"));
+  }
+}
+
 TEST_F(LaunchOnCpu, InEightBitsWeightsTravelSoBetweenProcesses) {
   const Words fp8 = kTinyModel + words_of("train.max_steps=2 precision.matmul=fp8 train.accumulate=1");
   std::vector<std::string> weights;
