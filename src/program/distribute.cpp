@@ -228,21 +228,17 @@ class DistributePass {
     const Shards even{n, d_.sharing.holders()};
     const Range slice = even.part(d_.sharing.holder());
     const ValueId sliced = slice.empty() ? kAbsent : view_of(sum.data, "own slice", slice.begin, slice.elements());
+    const Range own = owned_part(sum.shards, d_.sharing.holder(), sum.begin, sum.begin + n);
+    const ValueId whole =
+        sum.shard.present() ? view_of(sum.data, "own part", own.begin - sum.begin, own.elements()) : kAbsent;
     Steps steps;
-    if (sum.accumulate) {  // onto what the owners have of micro-steps before
-      steps.emplace_back(sum);
-      steps.emplace_back(dist::GatherShards<ValueId>{sum.shard, sum.data, sum.shards, sum.begin, false});
-    } else {
-      steps.emplace_back(dist::ReduceShards<ValueId>{sum.data, {}, sum.wire, even});
-    }
+    if (sum.accumulate && whole.present())  // what the owner has of micro-steps before goes with its own
+      steps.emplace_back(ops::Add<ValueId>{whole, sum.shard, whole});
+    steps.emplace_back(dist::ReduceShards<ValueId>{sum.data, {}, sum.wire, even});
     const ValueId wire = slice.empty() ? kAbsent : on_the_wire(slice.elements());
     steps.emplace_back(dist::AllReduce<ValueId>{sliced, wire, false, d_.sharing.holders()});
     steps.emplace_back(dist::GatherShards<ValueId>{{}, sum.data, even});
-    if (sum.shard.present()) {
-      const Range own = owned_part(sum.shards, d_.sharing.holder(), sum.begin, sum.begin + n);
-      const ValueId whole = view_of(sum.data, "own part", own.begin - sum.begin, own.elements());
-      steps.emplace_back(ops::Copy<ValueId>{whole, sum.shard});
-    }
+    if (whole.present()) steps.emplace_back(ops::Copy<ValueId>{whole, sum.shard});
     return steps;
   }
 
