@@ -111,10 +111,10 @@ python_test(bench/network_table bench/network_table.py --check "${program}")
 python_test(docs/commands_test tests/docs/commands_test.py "${program}")
 
 # Ranks on several machines, which are network namespaces, as the launchers of others start them.
-foreach(launcher two_machines torchrun slurm)
+foreach(launcher two_machines torchrun slurm nccl)
   python_test(ranks/${launcher} tests/ranks/${launcher}.py "${program}" "${CMAKE_BINARY_DIR}/ranks/${launcher}")
 endforeach()
-set_tests_properties(ranks/two_machines ranks/torchrun ranks/slurm PROPERTIES RUN_SERIAL ON)
+set_tests_properties(ranks/two_machines ranks/torchrun ranks/slurm ranks/nccl PROPERTIES RUN_SERIAL ON)
 
 # Real clients of what redline reads and writes. Each gets its packages into an environment in a folder of its own, and is
 # skipped where no registry of packages answers: Hugging Face's tokenizers and sentencepiece, safetensors, transformers
