@@ -5,7 +5,6 @@
 // What lies outside of a group counts as zero and is not read.
 #include <cuda_fp8.h>
 
-#include <cstdlib>
 #include <set>
 #include <string>
 
@@ -19,19 +18,6 @@ namespace redline::ops::cuda {
 namespace {
 
 using namespace device::cuda;
-
-// Who computes: products of warp groups in pairs of blocks, or by single ones, or the plain kernel. To compare them, a
-// variable names another.
-enum class Way { pairs, single, plain };
-constexpr Way kWay = Way::pairs;
-Way way() {
-  static const char* const named = std::getenv("REDLINE_GROUPED");
-  if (!named) return kWay;
-  const std::string name = named;
-  if (name != "pairs" && name != "single" && name != "plain")
-    fail_user("REDLINE_GROUPED is {}; it may be pairs, single or plain", name);
-  return name == "pairs" ? Way::pairs : name == "single" ? Way::single : Way::plain;
-}
 
 constexpr int kTile = 64, kDepth = 16, kShare = 4, kSide = kTile / kShare, kThreads = kSide * kSide;
 
@@ -208,8 +194,8 @@ struct SlowReasons {  // of a card, each told once
 
 template <class Op>
 void choose(const Op& op, const Launch& launch) {
-  const std::string why = way() == Way::plain ? "it is switched off" : hopper_why_not(op, launch);
-  if (why.empty()) return hopper_run(op, way() == Way::pairs, launch);
+  const std::string why = hopper_why_not(op, launch);
+  if (why.empty()) return hopper_run(op, launch);
   if (input(op).dtype != DType::f32 && launch.own->of<SlowReasons>().told.insert(why).second)
     log::warn("{} in {} goes through a plain kernel, which is many times slower than that for Hopper: {}", Op::kName,
               name_of(input(op).dtype), why);

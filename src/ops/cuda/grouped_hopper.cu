@@ -36,24 +36,24 @@ constexpr int kStages = 4, kStageBytes = (kRowBoxes + kColumnBoxes) * kBoxBytes;
 constexpr int kBuffers = 2;  // boxes of results under way, of a warp group
 constexpr int kMultiplying = 2, kGroupThreads = 128, kThreads = (1 + kMultiplying) * kGroupThreads;
 constexpr int kMaxGroups = 512;
+constexpr int kCluster = 2;  // blocks that share A
 constexpr int kBuffersAt = kStages * kStageBytes, kBarriersAt = kBuffersAt + kMultiplying * kBuffers * kBoxBytes;
 constexpr int kOffsetsAt = kBarriersAt + 2 * kStages * 8, kBytes = kOffsetsAt + (kMaxGroups + 1) * 4;
-static_assert(kBytes <= 227 * 1024 && kRowBoxes == kMultiplying);
+static_assert(kBytes <= 227 * 1024 && kRowBoxes == kMultiplying && kRowBoxes % kCluster == 0);
 
 enum class Product { output, input_grad, weight_grad };
 enum class Sums { of_cores, in_registers };  // where a product's sums grow from step to step
 
-// A product: of which kind, of what type A is, by how many blocks that share A, and its sums.
-template <Product kProduct, class Left, int kBlocks, Sums kAddedUp = Sums::of_cores>
+// A product: of which kind, of what type A is, and its sums.
+template <Product kProduct, class Left, Sums kAddedUp = Sums::of_cores>
 struct Kind {
   using A = Left;
-  static constexpr int kCluster = kBlocks;
   static constexpr bool kEightBits = sizeof(A) == 1, kInRegisters = kAddedUp == Sums::in_registers;
   static constexpr int kDepth = 128 / static_cast<int>(sizeof(A));  // of a step of the sum
   static constexpr bool kOfRows = kProduct != Product::weight_grad;
   static constexpr bool kTurnA = !kEightBits && kProduct == Product::weight_grad;
   static constexpr bool kTurnB = !kEightBits && kProduct != Product::output;
-  static_assert(kRowBoxes % kCluster == 0 && (kEightBits || !kInRegisters));
+  static_assert(kEightBits || !kInRegisters);
   using Result = std::conditional_t<kOfRows, __nv_bfloat16, float>;
   static constexpr int kBoxColumns = 128 / static_cast<int>(sizeof(Result));
 };
@@ -122,7 +122,6 @@ __device__ void fetch_box(const CUtensorMap& map, std::uint32_t to, std::uint32_
       "l"(&map), "r"(barrier), "r"(column), "r"(row), "r"(matrix)
       : "memory");
 }
-template <int kCluster>
 __device__ void fetch_box_for_all(const CUtensorMap& map, std::uint32_t to, std::uint32_t barrier, int column, int row,
                                   int matrix) {
   asm volatile(
@@ -234,7 +233,7 @@ struct Turn {
 
 template <class K>
 __device__ auto tiles_of(const Arguments& a, const std::int32_t* offsets) {
-  constexpr int kAcross = K::kCluster * kColumns;
+  constexpr int kAcross = kCluster * kColumns;
   const int across = (a.columns + kAcross - 1) / kAcross;
   if constexpr (K::kOfRows)
     return TilesOfRows(offsets, a.groups, kRows, kAcross, across);
@@ -257,7 +256,6 @@ __device__ int steps_of(const Arguments& a, const GroupTile& tile) {
 // The one thread that copies.
 template <class K>
 __device__ void fetch_tiles(const Arguments& a, std::uint32_t memory, const std::int32_t* offsets) {
-  constexpr int kCluster = K::kCluster;
   const int rank = cluster_rank();
   auto tiles = tiles_of<K>(a, offsets);
   GroupTile tile;
@@ -272,8 +270,7 @@ __device__ void fetch_tiles(const Arguments& a, std::uint32_t memory, const std:
 #pragma unroll
       for (int i = 0; i < kRowBoxes / kCluster; ++i) {
         const int box = rank * (kRowBoxes / kCluster) + i, row = tile.row + box * kBox;
-        const auto fetch = kCluster > 1 ? fetch_box_for_all<kCluster> : fetch_box;
-        fetch(a.a, stage + box * kBoxBytes, full, K::kTurnA ? row : depth, K::kTurnA ? depth : row, 0);
+        fetch_box_for_all(a.a, stage + box * kBoxBytes, full, K::kTurnA ? row : depth, K::kTurnA ? depth : row, 0);
       }
 #pragma unroll
       for (int box = 0; box < kColumnBoxes; ++box) {
@@ -399,14 +396,14 @@ __device__ void multiply_tiles(const Arguments& a, std::uint32_t memory, const s
   const int half = static_cast<int>(threadIdx.x) / kGroupThreads - 1, lane = static_cast<int>(threadIdx.x) % 32;
   const std::uint32_t buffers = memory + kBuffersAt + half * kBuffers * kBoxBytes;
   const auto release = [&](int stage) {
-    if (lane < K::kCluster) arrive_at(memory + kBarriersAt + (kStages + stage) * 8, lane);
+    if (lane < kCluster) arrive_at(memory + kBarriersAt + (kStages + stage) * 8, lane);
   };
   const int column = cluster_rank() * kColumns;
   auto tiles = tiles_of<K>(a, offsets);
   GroupTile tile;
   Turn turn;
   int sent = 0;
-  for (int number = blockIdx.x / K::kCluster; tiles.seek(number, tile); number += gridDim.x / K::kCluster) {
+  for (int number = blockIdx.x / kCluster; tiles.seek(number, tile); number += gridDim.x / kCluster) {
     const int steps = steps_of<K>(a, tile);
     if (!K::kOfRows && steps == 0) continue;
     float c[kColumns / 8][4];
@@ -490,7 +487,7 @@ __global__ __launch_bounds__(kThreads, 1) void grouped_kernel(const __grid_const
     for (int stage = 0; stage < kStages; ++stage) {
       make_barrier(memory + kBarriersAt + stage * 8, 1);  // it is full
       make_barrier(memory + kBarriersAt + (kStages + stage) * 8,
-                   K::kCluster * kMultiplying * kWarps);  // all have read it
+                   kCluster * kMultiplying * kWarps);  // all have read it
     }
     asm volatile("fence.mbarrier_init.release.cluster;\n" ::: "memory");
   }
@@ -545,8 +542,9 @@ struct Operands {
   const Tensor *a_scale = nullptr, *b_scale = nullptr;
 };
 
-template <class K>
-void launch_kind(const Operands& o, bool accumulate, const Launch& launch) {
+template <Product kProduct, class A, Sums kSums = Sums::of_cores>
+void launch_product(const Operands& o, bool accumulate, const Launch& launch) {
+  using K = Kind<kProduct, A, kSums>;
   const auto small = [](std::int64_t i) { return static_cast<std::int32_t>(i); };
   const Arguments arguments{.a = map_of(o.a),
                             .b = map_of(o.b),
@@ -564,20 +562,15 @@ void launch_kind(const Operands& o, bool accumulate, const Launch& launch) {
   device::cuda::allow_shared(grouped_kernel<K>, kBytes);
   cudaLaunchAttribute cluster{};
   cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim = {K::kCluster, 1, 1};
+  cluster.val.clusterDim = {kCluster, 1, 1};
   cudaLaunchConfig_t config{};
-  config.gridDim = static_cast<unsigned>(launch.multiprocessors / K::kCluster * K::kCluster);
+  config.gridDim = static_cast<unsigned>(launch.multiprocessors / kCluster * kCluster);
   config.blockDim = kThreads;
   config.dynamicSmemBytes = kBytes;
   config.stream = launch.stream;
   config.attrs = &cluster;
   config.numAttrs = 1;
   REDLINE_CUDA(cudaLaunchKernelEx(&config, grouped_kernel<K>, arguments));
-}
-template <Product kProduct, class A, Sums kSums = Sums::of_cores>
-void launch_product(const Operands& o, bool accumulate, bool pairs, const Launch& launch) {
-  pairs ? launch_kind<Kind<kProduct, A, 2, kSums>>(o, accumulate, launch)
-        : launch_kind<Kind<kProduct, A, 1, kSums>>(o, accumulate, launch);
 }
 
 // Rows of the copy engine begin at multiples of 16 bytes.
@@ -618,29 +611,27 @@ std::string hopper_why_not(const GroupedFp8WeightGrad<Tensor>& op, const Launch&
   return why_not(launch, op.offsets, {op.dy, op.x, op.dweight});
 }
 
-void hopper_run(const GroupedLinear<Tensor>& op, bool pairs, const Launch& launch) {
-  launch_product<Product::output, __nv_bfloat16>({op.x, op.weight, op.y, op.offsets}, false, pairs, launch);
+void hopper_run(const GroupedLinear<Tensor>& op, const Launch& launch) {
+  launch_product<Product::output, __nv_bfloat16>({op.x, op.weight, op.y, op.offsets}, false, launch);
 }
-void hopper_run(const GroupedLinearInputGrad<Tensor>& op, bool pairs, const Launch& launch) {
-  launch_product<Product::input_grad, __nv_bfloat16>({op.dy, op.weight, op.dx, op.offsets}, op.accumulate, pairs,
-                                                     launch);
+void hopper_run(const GroupedLinearInputGrad<Tensor>& op, const Launch& launch) {
+  launch_product<Product::input_grad, __nv_bfloat16>({op.dy, op.weight, op.dx, op.offsets}, op.accumulate, launch);
 }
-void hopper_run(const GroupedLinearWeightGrad<Tensor>& op, bool pairs, const Launch& launch) {
-  launch_product<Product::weight_grad, __nv_bfloat16>({op.dy, op.x, op.dweight, op.offsets}, op.accumulate, pairs,
-                                                      launch);
+void hopper_run(const GroupedLinearWeightGrad<Tensor>& op, const Launch& launch) {
+  launch_product<Product::weight_grad, __nv_bfloat16>({op.dy, op.x, op.dweight, op.offsets}, op.accumulate, launch);
 }
-void hopper_run(const GroupedFp8Product<Tensor>& op, bool pairs, const Launch& launch) {
+void hopper_run(const GroupedFp8Product<Tensor>& op, const Launch& launch) {
   const Operands o{op.a, op.b, op.c, op.offsets, &op.a_scale, &op.b_scales};
   if (op.a.dtype == DType::e5m2)
-    launch_product<Product::output, __nv_fp8_e5m2, Sums::in_registers>(o, op.accumulate, pairs, launch);
+    launch_product<Product::output, __nv_fp8_e5m2, Sums::in_registers>(o, op.accumulate, launch);
   else if (op.how.fast_sums)
-    launch_product<Product::output, __nv_fp8_e4m3>(o, op.accumulate, pairs, launch);
+    launch_product<Product::output, __nv_fp8_e4m3>(o, op.accumulate, launch);
   else
-    launch_product<Product::output, __nv_fp8_e4m3, Sums::in_registers>(o, op.accumulate, pairs, launch);
+    launch_product<Product::output, __nv_fp8_e4m3, Sums::in_registers>(o, op.accumulate, launch);
 }
-void hopper_run(const GroupedFp8WeightGrad<Tensor>& op, bool pairs, const Launch& launch) {
+void hopper_run(const GroupedFp8WeightGrad<Tensor>& op, const Launch& launch) {
   launch_product<Product::weight_grad, __nv_fp8_e5m2, Sums::in_registers>(
-      {op.dy, op.x, op.dweight, op.offsets, &op.dy_scale, &op.x_scale}, op.accumulate, pairs, launch);
+      {op.dy, op.x, op.dweight, op.offsets, &op.dy_scale, &op.x_scale}, op.accumulate, launch);
 }
 
 }  // namespace redline::ops::cuda

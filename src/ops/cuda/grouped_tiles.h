@@ -68,17 +68,16 @@ class TilesOfMatrices {
   std::int32_t groups_, rows_, columns_, across_, down_;
 };
 
-// By Hopper's products of warp groups (grouped_hopper.cu), and why not: empty where they can. Blocks go in pairs that
-// share an operand, or each for itself.
+// By Hopper's products of warp groups (grouped_hopper.cu), and why not: empty where they can.
 std::string hopper_why_not(const GroupedLinear<Tensor>& op, const device::cuda::Launch& launch);
 std::string hopper_why_not(const GroupedLinearInputGrad<Tensor>& op, const device::cuda::Launch& launch);
 std::string hopper_why_not(const GroupedLinearWeightGrad<Tensor>& op, const device::cuda::Launch& launch);
 std::string hopper_why_not(const GroupedFp8Product<Tensor>& op, const device::cuda::Launch& launch);
 std::string hopper_why_not(const GroupedFp8WeightGrad<Tensor>& op, const device::cuda::Launch& launch);
-void hopper_run(const GroupedLinear<Tensor>& op, bool pairs, const device::cuda::Launch& launch);
-void hopper_run(const GroupedLinearInputGrad<Tensor>& op, bool pairs, const device::cuda::Launch& launch);
-void hopper_run(const GroupedLinearWeightGrad<Tensor>& op, bool pairs, const device::cuda::Launch& launch);
-void hopper_run(const GroupedFp8Product<Tensor>& op, bool pairs, const device::cuda::Launch& launch);
-void hopper_run(const GroupedFp8WeightGrad<Tensor>& op, bool pairs, const device::cuda::Launch& launch);
+void hopper_run(const GroupedLinear<Tensor>& op, const device::cuda::Launch& launch);
+void hopper_run(const GroupedLinearInputGrad<Tensor>& op, const device::cuda::Launch& launch);
+void hopper_run(const GroupedLinearWeightGrad<Tensor>& op, const device::cuda::Launch& launch);
+void hopper_run(const GroupedFp8Product<Tensor>& op, const device::cuda::Launch& launch);
+void hopper_run(const GroupedFp8WeightGrad<Tensor>& op, const device::cuda::Launch& launch);
 
 }  // namespace redline::ops::cuda
