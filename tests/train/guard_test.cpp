@@ -78,6 +78,8 @@ std::set<std::uint64_t> batches_of(std::vector<std::size_t> steps) {
   return of;
 }
 
+const std::vector<std::string> kExperts = {"model.family=olmoe", "model.experts=4", "model.experts_per_token=2"};
+
 config::Config guarded(std::vector<std::string> more) {
   more.insert(more.begin(), {"train.max_steps=20", "train.eval_every=0"});
   return tiny_run(more);
@@ -198,10 +200,9 @@ TEST(GuardedRun, EndsWhereSkipsAreUsedUpAndNamesTheWayBack) {
   EXPECT_TRUE(says(first, {"step 3: ", "--resume from the last checkpoint"}));
 }
 
-TEST(GuardedRun, LeavesOutAnUpdateWhoseNormIsFarFromTheUsual) {
+void expect_leaves_out_a_spike(std::vector<std::string> settings) {
   testing::TempFolder temp;
-  const std::vector<std::string> settings = {"train.max_steps=27", "checkpoint.every=1", "checkpoint.keep=99",
-                                             "guard.spike=20"};
+  settings.insert(settings.end(), {"train.max_steps=27", "checkpoint.every=1", "checkpoint.keep=99", "guard.spike=20"});
   Watched bad(batches_of({4, 24}), 1000);  // before there is a usual norm nothing is a spike
   const Ran ran = bad.run(guarded(settings), temp.path());
   EXPECT_EQ(ran.result.steps, 27);
@@ -216,11 +217,16 @@ TEST(GuardedRun, LeavesOutAnUpdateWhoseNormIsFarFromTheUsual) {
   EXPECT_FALSE(tensors(temp.path(), 24) == tensors(temp.path(), 25));
 }
 
+TEST(GuardedRun, LeavesOutAnUpdateWhoseNormIsFarFromTheUsual) { expect_leaves_out_a_spike({}); }
+// The gradient of the balance loss grows with the others: routers are left alone as well.
+TEST(GuardedRun, LeavesOutASpikeOfAModelWithExperts) { expect_leaves_out_a_spike(kExperts); }
+
 template <class Device>
-void expect_goes_back() {
+void expect_goes_back(std::vector<std::string> settings = {}) {
   testing::TempFolder temp;
   const Path whole = temp.path() / "whole", parts = temp.path() / "parts";
-  const config::Config c = guarded({"guard.skips=1", "guard.rollbacks=1"});
+  settings.insert(settings.end(), {"guard.skips=1", "guard.rollbacks=1"});
+  const config::Config c = guarded(settings);
   const Ran plain = run(c, temp.path() / "plain");
   Spoiling<Device> bad(batches_of({12, 13}));
   const Ran ran = bad.run(c, whole);
@@ -259,6 +265,7 @@ void expect_goes_back() {
 }
 TEST(GuardedRun, GoesBackPassesOverAndFinishes) { expect_goes_back<testing::WatchedDevice>(); }
 TEST(GuardedRun, GoesBackWhereTheDeviceRunsAhead) { expect_goes_back<testing::AheadDevice>(); }
+TEST(GuardedRun, GoesBackWithExperts) { expect_goes_back<testing::WatchedDevice>(kExperts); }
 
 TEST(GuardedRun, GoesBackInEightBitsAndBehindTheStepThatItResumedFrom) {
   testing::TempFolder temp;
