@@ -41,17 +41,16 @@ def ticks(low, high, about):
     return [round((first + i) * step, 6) for i in range(int((high - first * step) / step) + 1)]
 
 
-def draw(model, curves, ms, goal):
-    lines = {arm: [(step * ms[arm] / 1e3, loss) for step, loss in points]
-             for arm, points in curves.items() if arm in ms}
+def draw(title, lines, goal=None):
+    """Of {arm: [(seconds, loss)]}; the goal is a loss and its words, and is dashed."""
     x_high = max(x for points in lines.values() for x, _ in points)
-    low = min([goal, *(y for points in lines.values() for _, y in points)]) - 0.1
+    low = min([*([goal[0]] if goal else []), *(y for points in lines.values() for _, y in points)]) - 0.1
     high = max(y for points in lines.values() for _, y in points)
     across = lambda x: LEFT + (WIDTH - LEFT - RIGHT) * x / x_high
     down = lambda y: TOP + (HEIGHT - TOP - BOTTOM) * (high - y) / (high - low)
     colours = lambda values: " ".join(f"--c{i}: {value};" for i, value in enumerate(values))
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
-           f'aria-label="Training loss of {model} over seconds of the card">', "<style>",
+           f'aria-label="{title} over seconds of the card">', "<style>",
            f"  :root {{ --page: #fff; --text: #1b1f24; --quiet: #59616b; --line: #d8dce1; {colours(LIGHT)} }}",
            "  @media (prefers-color-scheme: dark) { :root { --page: #14171b; --text: #e6e9ed; --quiet: #9aa4af; "
            f"--line: #363d46; {colours(DARK)} }} }}",
@@ -66,10 +65,11 @@ def draw(model, curves, ms, goal):
                    f'text-anchor="middle">{x:g}</text>')
     out.append(f'<text class="tick" x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 8}" '
                'text-anchor="middle">seconds of the card, steps only</text>')
-    out.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{down(goal):.1f}" y2="{down(goal):.1f}" '
-               'stroke="var(--quiet)" stroke-dasharray="5 4"/>'
-               f'<text class="tick" x="{LEFT + 6}" y="{down(goal) - 6:.1f}">{time_to_loss.BASE} ends at '
-               f"{goal:.3f} held out</text>")
+    if goal:
+        y, words = down(goal[0]), goal[1]
+        out.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" '
+                   'stroke="var(--quiet)" stroke-dasharray="5 4"/>'
+                   f'<text class="tick" x="{LEFT + 6}" y="{y - 6:.1f}">{words}</text>')
     for i, arm in enumerate(sorted(lines)):
         points = " ".join(f"{across(x):.1f},{down(y):.1f}" for x, y in lines[arm])
         out.append(f'<polyline points="{points}" stroke="var(--c{i % len(LIGHT)})"/>')
@@ -92,8 +92,11 @@ def main():
     base = arms[time_to_loss.BASE]
     goal = statistics.fmean(loss for _, _, loss in base[max(base)])
     ms = {arm: statistics.median(ms for runs in lengths.values() for _, ms, _ in runs) for arm, lengths in arms.items()}
+    lines = {arm: [(step * ms[arm] / 1e3, loss) for step, loss in points]
+             for arm, points in read_curves(curves).items() if arm in ms}
+    words = f"{time_to_loss.BASE} ends at {goal:.3f} held out"
     with open(given.out, "w", encoding="utf-8") as file:
-        file.write(draw(given.model, read_curves(curves), ms, goal))
+        file.write(draw(f"Training loss of {given.model}", lines, (goal, words)))
 
 
 if __name__ == "__main__":
