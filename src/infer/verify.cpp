@@ -337,11 +337,8 @@ model::LoweringOptions lowering_options(const OracleCase& c, const std::string& 
   options.batch = c.batch.shape;
   options.logits = true;
   const config::Model& m = c.checkpoint.model;
-  if (precision == "fp8") {
-    model::Fp8Candidates all = model::fp8_candidates(model::family_of(m).table(m), options.batch.tokens());
-    options.fp8 = std::move(all.products);
-    options.fp8.insert(options.fp8.end(), all.expert_products.begin(), all.expert_products.end());
-  }
+  if (precision == "fp8")
+    options.fp8 = model::fp8_candidates(model::family_of(m).table(m), options.batch.tokens()).products;
   return options;
 }
 

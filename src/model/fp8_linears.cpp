@@ -83,16 +83,15 @@ Fp8Candidates fp8_candidates(const ParameterTable& table, std::int64_t tokens, b
     if (linear.empty() || std::ranges::find(seen, linear) != seen.end()) continue;
     seen.push_back(linear);
     const bool experts = p.shape.rank() == 3;
-    (experts ? found.expert_linears : found.linears).emplace_back(linear);
-    std::vector<std::string>& products = experts ? found.expert_products : found.products;
+    found.linears.emplace_back(linear);
     const std::int64_t rows = p.shape[experts ? 1 : 0], columns = p.shape[experts ? 2 : 1];
     if (rows % kMultiple || columns % kMultiple) {
       found.refused.push_back(fmt::format("{} is {} x {}: not multiples of {}", linear, rows, columns, kMultiple));
       continue;
     }
     for (const std::string_view product : {kFp8Forward, kFp8Input})
-      products.push_back(fmt::format("{}/{}", linear, product));
-    if (tokens % kMultiple == 0) products.push_back(fmt::format("{}/{}", linear, kFp8Weight));
+      found.products.push_back(fmt::format("{}/{}", linear, product));
+    if (tokens % kMultiple == 0) found.products.push_back(fmt::format("{}/{}", linear, kFp8Weight));
   }
   if (head) {
     const Shape& s = table[head_row(table)].shape;
@@ -113,9 +112,8 @@ Fp8Products fp8_products(const config::Config& c) {
   if (c.precision.matmul != "fp8") return result;
   Fp8Candidates candidates = fp8_candidates(family_of(c.model).table(c.model), c.train.batch_size * c.train.seq_len,
                                             c.precision.head == "fp8");
-  std::vector<std::string> every, linears = candidates.linears;
-  linears.insert(linears.end(), candidates.expert_linears.begin(), candidates.expert_linears.end());
-  for (const std::string& linear : linears)
+  std::vector<std::string> every;
+  for (const std::string& linear : candidates.linears)
     for (const std::string_view product : {kFp8Forward, kFp8Input, kFp8Weight})
       every.push_back(fmt::format("{}/{}", linear, product));
   const std::vector<std::string>& named = c.precision.fp8_products;
@@ -126,14 +124,10 @@ Fp8Products fp8_products(const config::Config& c) {
           "{}precision.fp8_products: {} is no product of this model; there are LINEAR/{}, LINEAR/{} and LINEAR/{} of "
           "{}",
           c.origins.prefix({"precision.fp8_products"}), name, kFp8Forward, kFp8Input, kFp8Weight,
-          fmt::join(linears, ", "));
-  const auto among = [](const std::vector<std::string>& all, const std::string& product) {
-    return std::ranges::find(all, product) != all.end();
-  };
+          fmt::join(candidates.linears, ", "));
   for (std::string& product : every) {
-    const bool can =
-        among(candidates.products, product) || (among(candidates.expert_products, product) && !named.empty());
-    const bool wanted = named.empty() || among(named, product);
+    const bool wanted = named.empty() || std::ranges::find(named, product) != named.end();
+    const bool can = std::ranges::find(candidates.products, product) != candidates.products.end();
     (wanted && can ? result.taken : result.left).push_back(std::move(product));
   }
   result.refused = std::move(candidates.refused);

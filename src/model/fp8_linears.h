@@ -28,14 +28,11 @@ struct Fp8Candidates {
   bool head = false;                 // the two gradients of the head, where they are asked for
   std::vector<std::string> refused;  // sentences: which, and why
   std::vector<std::string> linears;  // of the model, each with three products
-  // Those of experts, as above. They are taken only where precision.fp8_products names them: no card has timed them.
-  std::vector<std::string> expert_products, expert_linears;
 };
 Fp8Candidates fp8_candidates(const ParameterTable& table, std::int64_t tokens, bool head = false);
 
 // The products that a configuration takes, in the order of the candidates: the ones of precision.fp8_products that the
-// shapes allow, or all that they allow where it names none, but for those of experts. A name that is no product of the
-// model is a UserError.
+// shapes allow, or all that they allow where it names none. A name that is no product of the model is a UserError.
 inline constexpr std::string_view kNoFp8Products = "none";  // alone in that list: it was chosen, and nothing was left
 struct Fp8Products {
   std::vector<std::string> taken, left;  // left to bf16

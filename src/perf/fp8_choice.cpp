@@ -45,22 +45,39 @@ std::string_view micro_step(const config::Config& c) {
   return c.train.accumulate > 1 ? model::kAccumulate : model::kFirst;
 }
 
+bool is_of_experts(const Node& node) {
+  return std::visit([](const auto& op) { return op.kName.starts_with("grouped_"); }, node.op);
+}
+
 // All nodes of a product together.
 struct Summed {
   double seconds = 0;
   int nodes = 0;
   std::string problem;
 };
-std::map<std::string, Summed> time_products(const config::Config& config, const TimeNodes& time, bool timed) {
+// Times of products of experts are those that the machine is expected to need: they depend on the split, not on a
+// library's algorithm.
+std::map<std::string, Summed> time_products(const config::Config& config, const TimeNodes& time,
+                                            const Machine* machine = nullptr) {
   const Lowered l = lowered_for_card(config);
+  const program::Program& program = l.model.set.find(micro_step(config));
+  std::vector<double> expected(program.nodes.size());
+  if (machine)
+    expected = node_seconds(l.model.set, program, static_cast<double>(config.train.batch_size),
+                            static_cast<double>(config.train.seq_len), *machine);
   std::vector<const Node*> nodes;
-  for (const Node& node : l.model.set.find(micro_step(config)).nodes)
-    if (!model::fp8_product_of(l.model.table, l.model.set, node).empty()) nodes.push_back(&node);
-  const std::vector<NodeSeconds> times = time(l.model.set, nodes, timed);
+  std::vector<double> of_experts;  // 0: of one matrix
+  for (std::size_t i = 0; i < program.nodes.size(); ++i) {
+    const Node& node = program.nodes[i];
+    if (model::fp8_product_of(l.model.table, l.model.set, node).empty()) continue;
+    nodes.push_back(&node);
+    of_experts.push_back(is_of_experts(node) ? expected[i] : 0);
+  }
+  const std::vector<NodeSeconds> times = time(l.model.set, nodes, machine != nullptr);
   std::map<std::string, Summed> sums;
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     Summed& sum = sums[model::fp8_product_of(l.model.table, l.model.set, *nodes[i])];
-    sum.seconds += times[i].seconds;
+    sum.seconds += times[i].seconds + of_experts[i];
     sum.nodes += 1;
     if (sum.problem.empty()) sum.problem = times[i].problem;
   }
@@ -147,7 +164,7 @@ class LinearChoice {
 }  // namespace
 
 Fp8Choice take_possible(const config::Config& config, const std::vector<std::string>& products, const TimeNodes& time) {
-  const std::map<std::string, Summed> sums = time_products(with_products(config, products), time, false);
+  const std::map<std::string, Summed> sums = time_products(with_products(config, products), time);
   Fp8Choice choice;
   std::vector<std::string> taken;
   for (const std::string& name : products) {
@@ -167,10 +184,11 @@ Fp8Choice take_faster(const config::Config& config, const Machine& machine, cons
   const model::Fp8Candidates candidates = model::fp8_candidates(model::family_of(config.model).table(config.model),
                                                                 config.train.batch_size * config.train.seq_len);
   const config::Config none = with_products(config, {}), all = with_products(config, candidates.products);
-  const std::map<std::string, Summed> possible = time_products(all, time, false);
+  const std::map<std::string, Summed> possible = time_products(all, time);
   const bool any = std::ranges::any_of(possible, [](const auto& sum) { return sum.second.problem.empty(); });
   if (!any) return take_possible(config, candidates.products, time);  // nothing to time
-  const std::map<std::string, Summed> bf16 = time_products(none, time, true), fp8 = time_products(all, time, true);
+  const std::map<std::string, Summed> bf16 = time_products(none, time, &machine),
+                                      fp8 = time_products(all, time, &machine);
   config::Config sample = none;
   sample.model.layers = std::min(config.model.layers, kSampleLayers);
   const double beside_bf16 = beside_products(sample, machine);

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 
 #include "base/step_state.h"
 #include "program/passes.h"
@@ -142,23 +141,11 @@ void Writer::append(Op op, Phase phase, std::string name) {
   program_.nodes.back().every = every_;
 }
 
-// The kernels of experts in eight bits for cards have run on none yet: executors for one refuse them, but for tests and
-// for whoever sets the variable to try them. Once they have passed, this goes.
-constexpr const char* kTryKernels = "REDLINE_TRY_KERNELS";
-template <class Op>
-constexpr std::string_view kUnseen = {};
-template <>
-constexpr std::string_view kUnseen<ops::GroupedFp8Product<ValueId>> = "a product of experts in eight bits";
-template <>
-constexpr std::string_view kUnseen<ops::GroupedFp8WeightGrad<ValueId>> = "a product of experts in eight bits";
-
 std::string without_kernel(const ProgramSet& set) {
   for (const Program& program : set.programs)
     for (const Node& node : program.nodes) {
       const std::string_view lacks = std::visit(
           [](const auto& o) -> std::string_view {
-            constexpr std::string_view kUnseenHere = kUnseen<std::remove_cvref_t<decltype(o)>>;
-            if (!kUnseenHere.empty() && !std::getenv(kTryKernels)) return kUnseenHere;
             if constexpr (requires { o.card_lacks(); }) return o.card_lacks();
             return {};
           },

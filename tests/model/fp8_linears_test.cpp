@@ -410,19 +410,7 @@ const auto kName = [](const auto& c) { return c.param; };
 INSTANTIATE_TEST_SUITE_P(Families, Fp8Models, ::testing::ValuesIn(family_names()), kName);
 INSTANTIATE_TEST_SUITE_P(Families, Fp8Gradients, ::testing::ValuesIn(family_names()), kName);
 
-// Products of experts are taken where they are named.
 class Fp8Experts : public Fp8Models {};
-
-TEST_P(Fp8Experts, AreTakenWhereTheyAreNamed) {
-  config::Config c;
-  c.model = model_;
-  c.precision.matmul = "fp8";
-  c.train.batch_size = 2, c.train.seq_len = 24;
-  EXPECT_EQ(fp8_products(c).taken.size(), 2u * 3) << "of attention alone";
-  EXPECT_EQ(fp8_products(c).left.size(), 2u * 3);
-  c.precision.fp8_products = {"expert_gate_up/forward", "expert_down/weight"};
-  EXPECT_EQ(fp8_products(c).taken, c.precision.fp8_products);
-}
 
 // A step of training, after which every expert's copies are those of its weights and of its own scale.
 TEST_P(Fp8Experts, EveryMatrixHasAScaleOfItsOwn) {

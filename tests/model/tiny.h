@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <cstring>
 #include <vector>
 
@@ -28,9 +27,6 @@ inline void set_layers(config::Model& m, std::int64_t layers) {
     if (d.no_rope_every > 0) m.rope_layers.push_back(i % 2);
   }
 }
-
-// Tests lower experts for a card before programs of others do (program/builder.cpp).
-inline const int kTriesKernels = setenv("REDLINE_TRY_KERNELS", "1", 1);
 
 inline config::Model tiny_model(const std::string& family, bool tied = false) {
   config::Model m;

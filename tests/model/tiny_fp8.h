@@ -17,12 +17,6 @@ inline config::Model tiny_fp8_model(const std::string& family, bool tied = false
   return m;
 }
 
-inline std::vector<std::string> every_fp8_product(const config::Model& m, std::int64_t tokens) {
-  model::Fp8Candidates c = model::fp8_candidates(model::family_of(m).table(m), tokens);
-  c.products.insert(c.products.end(), c.expert_products.begin(), c.expert_products.end());
-  return c.products;
-}
-
 // Every product that may be in eight bits is.
 inline model::LoweringOptions fp8_options(const config::Model& m, const data::BatchShape& shape,
                                           device::Kind kind = device::Kind::cpu) {
@@ -31,7 +25,7 @@ inline model::LoweringOptions fp8_options(const config::Model& m, const data::Ba
           .compute = DType::bf16,
           .loss_chunk = 64,
           .kind = kind,
-          .fp8 = every_fp8_product(m, shape.tokens()),
+          .fp8 = model::fp8_candidates(model::family_of(m).table(m), shape.tokens()).products,
           .seed = 5};
 }
 

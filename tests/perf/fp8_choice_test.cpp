@@ -72,6 +72,23 @@ TEST(Fp8Choice, NodesOfAllPrecisionsAreKnownByTheirProduct) {
   }
 }
 
+// Products of experts are no library's: what the machine is expected to need decides, with the casts.
+TEST(Fp8Choice, ExpertsAreTakenByWhatTheMachineNeeds) {
+  const TimeNodes time = [](const program::ProgramSet&, std::span<const program::Node* const> nodes, bool) {
+    std::vector<NodeSeconds> out;
+    for (const program::Node* node : nodes) out.push_back({in_fp8(*node) ? 2e-3 : 1e-3});  // of attention it is slower
+    return out;
+  };
+  const config::Config c = fp8_config({"model.layers=2", "train.batch_size=8"}, "olmoe-1b-7b");
+  const Fp8Choice choice = take_faster(c, machine_named("h200"), time);
+  for (const char* product : {"forward", "input", "weight"})
+    for (const char* linear : {"expert_gate_up", "expert_down"})
+      EXPECT_TRUE(std::ranges::count(choice.config.precision.fp8_products, fmt::format("{}/{}", linear, product)))
+          << linear << "/" << product;
+  for (const std::string& product : choice.config.precision.fp8_products)
+    EXPECT_TRUE(product.starts_with("expert_")) << product;
+}
+
 TEST(Fp8Choice, TakesAllThatIsFasterWithItsCasts) {
   TimedCard card{[](const std::string&, bool fp8) { return fp8 ? 0.5 : 1.0; }};  // casts are nothing beside a second
   const Fp8Choice choice = take_faster(fp8_config(), machine_named("h200"), card.time());

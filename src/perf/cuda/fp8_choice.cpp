@@ -16,7 +16,7 @@ template <class Op>
 concept IsProduct = requires(const Op& op) {
   ops::cuda::product(op);
 };
-// Of experts: no library's, so they are not timed here; precision.fp8_products names them or not.
+// Of experts: no library's, so nothing is chosen by time; who asks has what the machine is expected to need.
 template <class Op>
 concept IsGrouped = requires(const Op& op) {
   ops::cuda::hopper_why_not(op, std::declval<const device::cuda::Launch&>());
