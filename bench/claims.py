@@ -510,8 +510,7 @@ def guide_001(f):
             f"{percent(by_length['wasted'])}; with powers of two {percent(docs['bucket']['wasted'])}, in batches of 8 "
             f"rows {percent(f.said['documents 8']['modes']['bucket']['wasted'])}",
             at_most(by_length["wasted"], 0.20, 0.30,
-                    f"a document of up to 300 tokens has {in_first:.0f} in the mean; finer buckets need more than the "
-                    "1,024 documents that wait to fill 128 rows"), plan_of("documents buckets")),
+                    f"a document of up to 300 tokens has {in_first:.0f} in the mean"), plan_of("documents buckets")),
         Row("batches by length: 80k–100k tokens a step, 60–75% of a batch",
             f"{by_length['utilisation'] * tokens:,.0f}, {percent(by_length['utilisation'])}",
             all_of(judged(by_length["utilisation"] * tokens, 80e3, 100e3, edges),

@@ -23,6 +23,7 @@
 #include "dist/token.h"
 #include "io/checkpoint_folder.h"
 #include "io/json.h"
+#include "perf/scale.h"
 #include "train/run_folder.h"
 
 namespace redline::cli {
@@ -247,8 +248,9 @@ class Recovery {
     if (options_.min_ranks == 0)
       fail_machine("{}: {} of {} are left; give --min-ranks to go on with fewer", words, most,
                    counted(static_cast<std::int64_t>(seats_.size()), "rank"));
-    const std::optional<config::Config> run = train::config_of_run(real_files(), folder_);
+    std::optional<config::Config> run = train::config_of_run(real_files(), folder_);
     if (!run) fail_machine("{}, and {} holds no run that could go on with fewer ranks", words, folder_.string());
+    perf::reopen_mode(*run);  // fewer ranks choose anew what "auto" chose
     const std::int64_t had = std::max<std::int64_t>(run->parallel.ranks, 1);
     const std::int64_t shared = std::gcd(had * run->train.accumulate, had * run->train.accumulate_from);
     const std::int64_t sequence = run->parallel.sequence, shards = std::max<std::int64_t>(run->parallel.shards, 1);

@@ -11,8 +11,9 @@ namespace {
 // On ping in rows of 1024, 64 waiting pieces fill 99.8% of a batch of 8 rows; more gain nothing that can be seen.
 constexpr std::size_t kLookahead = 64;
 
-// Enough for one bucket to be full at all times up to 32 rows of 1024; what waits is part of every checkpoint.
-constexpr std::int64_t kMostInBuckets = 1024;
+// Enough for one bucket to be full at all times up to 1,056 rows of 1024 with the default edges; what waits is part of
+// every checkpoint, about ten bytes a piece.
+constexpr std::int64_t kMostInBuckets = std::int64_t{1} << 15;
 
 constexpr std::int64_t kSmallestBucket = 64;
 constexpr std::int64_t kBetweenTicks = 1 << 14;  // pieces

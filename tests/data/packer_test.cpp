@@ -125,7 +125,7 @@ TEST(Packer, EveryTokenIsPlacedOnce) {
 }
 
 TEST(Packer, PingFillsAsPromised) {
-  for (const std::int64_t rows : {1, 2, 8, 64}) {
+  for (const std::int64_t rows : {1, 2, 8, 64, 128}) {
     const BatchShape shape{rows, 1024, 32};
     EXPECT_GE(fill({shape, Packing::pack, false, {}}, ping_lengths()), 0.97) << rows;
     EXPECT_GE(fill({shape, Packing::stream, false, {}}, ping_lengths()), 0.999) << rows;

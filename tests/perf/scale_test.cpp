@@ -521,6 +521,23 @@ TEST(RankMode, ARunChoosesAsItsPlanDoes) {
   EXPECT_EQ(choose_mode(c, h200s(8, std::int64_t{1} << 40), 8).why.find("NDR"), std::string::npos) << "one machine";
 }
 
+// What was chosen is told from what was asked for, and is open again for others.
+TEST(RankMode, AChoiceIsKeptAndOpenedAgain) {
+  config::Config c = config_of("quick");
+  set_mode(c, {{dist::Mode::fsdp, 8}, "it is the fastest"}, 64);
+  const config::Config kept = config::parse(config::dump(c), "config.toml");
+  EXPECT_EQ(kept.parallel.mode, "fsdp");
+  EXPECT_EQ(kept.parallel.shards, 8);
+  EXPECT_TRUE(says(kept.origins.prefix({"parallel.shards"}), {"auto on 64 ranks: it is the fastest"}));
+  config::Config open = kept;
+  reopen_mode(open);
+  EXPECT_EQ(open.parallel, config_of("quick").parallel);
+  config::Config asked = config_of("quick", {"parallel.mode=fsdp", "parallel.shards=4"});
+  reopen_mode(asked);
+  EXPECT_EQ(asked.parallel.mode, "fsdp");
+  EXPECT_EQ(asked.parallel.shards, 4);
+}
+
 // Runs on several numbers of GPUs that others published: what plans for ranks are fitted on and held against. Rows of
 // one table that differ in more than the number of GPUs (micro-batches, recompute, offloading) are not here.
 struct PublishedRun {
