@@ -60,6 +60,7 @@ struct Choice {
   bool own_config = false;              // the run's config.toml, and what the command line changes of it
   std::vector<std::string> notes = {};  // on what was filled in
   bool first_run = false;               // on a folder of text
+  bool explains_end = false;            // such a run, or one that goes on
 };
 
 // A run that is older than a default goes on as it began, whatever file or preset it is continued with, and what it
@@ -102,7 +103,7 @@ std::optional<Choice> choose_for_text(FileSystem& files, config::Sources sources
   const FirstRun first = choose_first_run(files, *text, sources,
                                           {.folder = choice.folder, .device = asked.device, .dry_run = asked.dry_run});
   choice.notes = first.notes;
-  choice.first_run = true;
+  choice.first_run = choice.explains_end = true;
   choice.config = config::load(sources, [&](config::Config& config) {
     first.complete(config);
     model::complete_model(files)(config);
@@ -116,7 +117,10 @@ Choice choose(FileSystem& files, const ConfigWords& words, const TrainRequest& a
   const std::string& out = asked.out;
   const bool resume = asked.resume;
   config::Sources sources = sources_of(words);
-  if (resume && out.empty()) fail_user("--resume needs the run to continue: --out DIR");
+  if (resume && out.empty()) {
+    const bool names_run = !sources.file.empty() && train::holds_run(files, sources.file);
+    fail_user("--resume needs the run to continue: --out {}", names_run ? sources.file : "DIR, as the run printed it");
+  }
   if (files.exists(out) && !std::filesystem::is_directory(out)) fail_user("--out {}: not a folder", out);
   if (std::optional<Choice> of_text = choose_for_text(files, sources, asked)) return *std::move(of_text);
   const Path run_config = Path(out) / train::kRunConfig;
@@ -171,6 +175,7 @@ Choice choose(FileSystem& files, const ConfigWords& words, const TrainRequest& a
         ends ? "" : fmt::format(", and {} steps that of train.epochs, which are counted in the data", kStandIn)));
   }
   choice.notes = std::move(notes);
+  choice.explains_end = own && choice.config.origins.prefix({"data.train"}).starts_with(config::kChosen);
   std::string& tokenizer = choice.config.data.tokenizer;
   if (const Path kept = choice.folder / "tokenizer";
       resume && !choice.config.origins.on_command_line("data.tokenizer") && tokenizer.starts_with('/') &&
@@ -434,7 +439,7 @@ int train_as(const TrainRequest& asked, const ConfigWords& words, Ranks& ranks) 
                   asked.json ? stderr : stdout);
     options.observers = {&sinks->observer()};
     if (as_found) options.observers.insert(options.observers.end(), {&*as_found, &stop_file});
-    if (choice.first_run) options.observers.push_back(&first_end);
+    if (choice.explains_end) options.observers.push_back(&first_end);
     if (as_found) options.took_folder = [&] { as_found->took_folder(); };
     for (const std::string& note : choice.notes) sinks->observer().on(train::Note{note});
   }
@@ -495,8 +500,8 @@ int train_as(const TrainRequest& asked, const ConfigWords& words, Ranks& ranks) 
         log::note("{}", noise);
     if (result.outcome == train::Outcome::dry_run && sinks)
       sinks->observer().on(train::Finished{"dry run: nothing was trained and nothing was written"});
-    if ((asked.json || choice.first_run) && sinks) sinks.reset();  // its files are whole from here on
-    if (choice.first_run && result.outcome == train::Outcome::finished) {
+    if ((asked.json || choice.explains_end) && sinks) sinks.reset();  // its files are whole from here on
+    if (choice.explains_end && result.outcome == train::Outcome::finished) {
       const std::string words_at_end = first_end.write(files, choice.folder, options.config);
       if (!asked.json) print(words_at_end);
     }

@@ -446,8 +446,10 @@ std::string StepLoop::how_it_stopped(bool dropped) const {
   const std::string by =
       fmt::format("stopped by {} {}", s.asked_to_stop() ? s.options.stopped_by() : "a signal to another rank", where);
   if (at_end()) return by + ", the last; its held-out loss is what redline eval says";
-  return fmt::format("{}{}; continue with --resume", by,
-                     dropped ? fmt::format("; step {} was left unfinished", step() + 1) : "");
+  const std::string folder = s.options.folder.string();
+  return fmt::format("{}{}; continue with --resume{}", by,
+                     dropped ? fmt::format("; step {} was left unfinished", step() + 1) : "",
+                     folder.empty() ? "" : " --out " + folder);
 }
 
 }  // namespace redline::train

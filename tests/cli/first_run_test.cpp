@@ -123,7 +123,8 @@ TEST_F(FirstRunTest, TrainsSamplesReportsAndSaysWhatIsNext) {
   EXPECT_TRUE(exists("a/report.html") && exists("a/samples.jsonl"));
   EXPECT_TRUE(says(text("a/metrics.jsonl"), "eval_loss"));
 
-  must({"train", "--resume", "--out", "a", "--device", "cpu", "train.max_hours=0.003"});
+  const Ran again = must({"train", "--resume", "--out", "a", "--device", "cpu", "train.max_hours=0.003"});
+  EXPECT_TRUE(says(again.out, {"The last sample", "report: a/report.html", "train.max_hours=0.006"}));
   EXPECT_TRUE(says(text("a/config.toml"), {"# chosen: the steps, and with them", "max_hours = 0.003"}))
       << "reasons outlive a resume";
 }

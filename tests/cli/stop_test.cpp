@@ -248,7 +248,7 @@ TEST_F(StopTraining, ATermOrAHangUpDropsTheStep) {
     EXPECT_EQ(ran.err,
               "stopping: the unfinished step is dropped and the state before it saved; again: without saving\n");
     EXPECT_TRUE(says(ran.out, "stopped by signal " + std::to_string(number) + " before the first step in "));
-    EXPECT_TRUE(says(ran.out, "; step 1 was left unfinished; continue with --resume"));
+    EXPECT_TRUE(says(ran.out, "; step 1 was left unfinished; continue with --resume --out run"));
     real_files().remove_all(folder_ / "run");
   }
 }
@@ -271,6 +271,8 @@ TEST_F(StopTraining, CtrlCLeavesAnEvaluation) {
   const Ran ran = wait_briefly();
   EXPECT_EQ(ran.status, kStopped);
   EXPECT_TRUE(says(ran.out, {"stopped by signal 2 before the first step in ", "0 tokens; continue with --resume"}));
+  expect_bad_input({"train", "--resume", "run"}, {"--resume needs the run to continue: --out run"});
+  expect_bad_input({"train", "--resume"}, {"--out DIR"});
 }
 
 TEST_F(Stop, Sample) {

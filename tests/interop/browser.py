@@ -89,9 +89,9 @@ class Browser:
         return message["result"]
 
     def show(self, path):
-        """Opens the page of a file, and returns when it is loaded with its scripts and frames."""
+        """Opens the page of a file or of an address, and returns when it is loaded with its scripts and frames."""
         self.events.clear()
-        self.ask("Page.navigate", url=f"file://{path}")
+        self.ask("Page.navigate", url=path if path.startswith("http://") else f"file://{path}")
         while "Page.loadEventFired" not in self.events:
             self.events.append(self.receive().get("method"))
         assert not self.complaints, (path, self.complaints)

@@ -195,6 +195,7 @@ def main():
     program, folder, cases = os.path.abspath(sys.argv[1]), sys.argv[2], sys.argv[3:] or CASES
     if not importlib.util.find_spec("torch"):
         skip("torch is not there, without which transformers computes nothing")
+    os.makedirs(folder, exist_ok=True)
     enter_environment(folder, ["transformers", "safetensors", "numpy"], system_packages=True)
     attack = Attack(program, folder)
     for case in cases:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Opens the pages of `redline report` and `redline data stats` in a headless Chromium and uses them as a reader does:
 they render, values show under the pointer, curves zoom, nothing scrolls sideways on a phone, and nothing is complained
-of.
+of. The page of `redline report --watch` follows a run, and stops it.
 
 Usage: report_interop.py REDLINE WORK_FOLDER
 
@@ -15,6 +15,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 
 from browser import Browser, NoBrowser
 from packages import skip
@@ -256,6 +257,54 @@ def look(browser, folder, at):
           "without scripts")
 
 
+def follow(browser, redline, at):
+    """A page that follows a run: it goes on by itself, its button stops the run, and it says what became of it."""
+    words = [redline, "train", *TINY, "train.max_steps=1000000", "--device", "cpu", "--out", at("followed")]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    run = subprocess.Popen(words, **quiet)
+    started = []
+    shown = ("[document.querySelector('.state').textContent, document.querySelector('#following').textContent, "
+             "document.querySelector('#stop') !== null]")
+
+    def until(what, wanted):
+        for _ in range(200):
+            try:
+                found = browser.value(shown)
+            except AssertionError:  # between two pages
+                browser.complaints.clear()
+                found = None
+            if found and wanted(*found):
+                return found
+            time.sleep(0.2)
+        raise AssertionError(f"{what}: {found}")
+
+    try:
+        while not (os.path.exists(at("followed/metrics.jsonl")) and os.path.getsize(at("followed/metrics.jsonl"))):
+            assert run.poll() is None, "the run ended"
+            time.sleep(0.1)
+        watch = subprocess.Popen([redline, "report", at("followed"), "--watch", "--allow-stop"],
+                                 stdout=subprocess.PIPE, text=True)
+        started.append(watch)
+        browser.show(watch.stdout.readline().strip())
+        step = lambda text: int(re.search(r"Step ([\d ,.\u202f\u00a0]+) was written \d+ s ago", text)[1]
+                                .translate({ord(c): None for c in " ,.\u202f\u00a0"}))
+        first = step(until("running", lambda state, text, stop: state == "running" and stop)[1])
+        until("it goes on", lambda state, text, stop: state == "running" and step(text) > first)
+        browser.value("window.confirm = () => true; document.querySelector('#stop').click(); 1")
+        until("stopped", lambda state, text, stop: state == "stopped" and not stop and "No run is running" in text)
+        assert run.wait(60) == 3, "it was stopped"
+        run = subprocess.Popen([*words, "--resume"], **quiet)
+        until("it goes on again", lambda state, text, stop: state == "running")
+        run.kill()
+        run.wait()
+        until("killed", lambda state, text, stop: state == "not finished")
+    finally:
+        for process in (run, *started):
+            process.kill()
+            process.wait()
+    print("the page of a run that goes on, is stopped by its button, goes on and is killed")
+
+
 def main(redline, folder):
     folder = os.path.abspath(folder)
     shutil.rmtree(folder, ignore_errors=True)
@@ -268,6 +317,7 @@ def main(redline, folder):
         with Browser(folder) as browser:
             make_pages(redline, at)
             look(browser, folder, at)
+            follow(browser, redline, at)
     except NoBrowser as why:
         skip(why)
 
