@@ -142,7 +142,7 @@ int list_families(bool json) {
                     {"architecture", f->hf_architecture},
                     {"model_type", f->hf_model_type},
                     {"train", true},
-                    {"fp8", f->decoder.experts ? "beside experts" : "all"},
+                    {"fp8", "all"},
                     {"windows", f->decoder.windows != model::WindowedLayers::none},
                     {"biases", biases(f->decoder)},
                     {"ranks", true},
@@ -153,7 +153,7 @@ int list_families(bool json) {
     return kDone;
   }
   const auto line = [](const auto&... cells) {
-    print(fmt::format("{:<9} {:<21} {:<5} {:<14} {:<7} {:<14} {:<5} {}\n", cells...));
+    print(fmt::format("{:<9} {:<21} {:<5} {:<4} {:<7} {:<14} {:<5} {}\n", cells...));
   };
   const auto word = [](const io::Json& cell) {
     return cell.is_boolean() ? std::string(cell.get<bool>() ? "yes" : "no") : cell.get<std::string>();
@@ -162,9 +162,7 @@ int list_families(bool json) {
   for (const io::Json& row : rows)
     line(word(row["family"]), word(row["architecture"]), word(row["train"]), word(row["fp8"]), word(row["windows"]),
          word(row["biases"]), word(row["ranks"]), word(row["held_against"]));
-  print(
-      "Each is imported, exported, verified and sampled as well; docs/hugging_face.md says what was run on cards, and "
-      "what of experts is in eight bits.\n");
+  print("Each is imported, exported, verified and sampled as well; docs/hugging_face.md says what was run on cards.\n");
   return kDone;
 }
 
