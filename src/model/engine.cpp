@@ -128,26 +128,6 @@ Engine::Engine(const config::Model& model, const LoweringOptions& options, Lower
 
 Engine::~Engine() = default;
 
-void Engine::initialise(std::uint64_t seed) {
-  finish_update();
-  keep_snapshot();
-  const ValueId parameters = lowered_.at(optim::kParameters);
-  const Range& here = lowered_.state[lowered_.row(optim::kParameters)].range;
-  for (const ValueId value : lowered_.state_values)
-    if (value != parameters) executor_->clear(value);
-  model::initialise(lowered_.table, lowered_.layout, seed, [&](std::int64_t offset, std::span<const float> values) {
-    const std::int64_t begin = std::max(offset, here.begin),
-                       end = std::min(offset + static_cast<std::int64_t>(values.size()), here.end);
-    if (begin >= end) return;
-    constexpr auto kFloat = static_cast<std::int64_t>(sizeof(float));
-    executor_->write(parameters, values.data() + (begin - offset), (end - begin) * kFloat,
-                     (begin - here.begin) * kFloat);
-  });
-  refresh();
-  start_average();
-  calibrated_ = !has_scales(lowered_.state);
-}
-
 void Engine::start_average() {
   if (lowered_.at(optim::kAverage).present()) run(kStartAverage);
 }
@@ -336,7 +316,10 @@ void Engine::rehearse(const data::Batch& batch, double most) {
   for (const data::Batch* b : {&batch, &std::as_const(other)}) {
     upload(*b);
     set_step(0, 0, 0, 0);
-    micro_step(true, !options_.accumulate);
+    if (!calibrated_ && options_.sharing.alone())
+      calibrate();  // runs it twice
+    else
+      micro_step(true, !options_.accumulate);
     if (!all) break;
     if (!options_.accumulate) continue;
     micro_step(false, false);

@@ -145,9 +145,9 @@ class Engine {
   void drop_on(const StopFlag* stop) { stop_ = stop; }
   // Runs the programs of a micro-step once for each kind of batch, on `batch` and on one of the other kind. A card then
   // chooses, tunes and captures before the first step. Only gradients and losses change, and scales where there are
-  // none yet. Where a micro-step has more FLOPs than `most`, a second or two of a fast card, only the first of them
-  // runs, and the others are left to the steps that need them: a start does not grow with the rows.
-  static constexpr double kRehearsedFlops = 1e15;
+  // none yet. Where a micro-step has more FLOPs than `most`, some tenths of a second of a fast card, only the first of
+  // them runs, and the others are left to the steps that need them: a start does not grow with the rows.
+  static constexpr double kRehearsedFlops = 2e14;
   void rehearse(const data::Batch& batch, double most = kRehearsedFlops);
   std::vector<float> logits();                    // [tokens, vocab] of the uploaded batch
   void continue_texts(std::string_view program);  // kPrefill or kDecode, over whole weights (model/generate.h)

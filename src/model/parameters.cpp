@@ -15,8 +15,6 @@
 namespace redline::model {
 namespace {
 
-constexpr std::int64_t kInitPiece = 1 << 23;  // floats that exist at a time; a multiple of four
-
 std::int64_t with_gap(const ParameterSpec& p) {
   return (p.shape.elements() + kFlatAlignment - 1) / kFlatAlignment * kFlatAlignment;
 }
@@ -72,27 +70,28 @@ std::int64_t active_count(const ParameterTable& table) {
   return std::llround(n);
 }
 
-void initialise(const ParameterTable& table, const FlatLayout& layout, std::uint64_t seed, const PutFloats& put) {
+void initialise(const ParameterTable& table, const FlatLayout& layout, std::uint64_t seed, const Range& here,
+                const PlaceFloats& place, const std::function<void()>& placed) {
   ThreadPool pool;  // of this call: a start happens once
-  std::vector<float> piece;
   for (std::size_t i = 0; i < table.size(); ++i) {
     const ParameterSpec& p = table[i];
     const Random random(seed, hash64(p.name));
-    const std::int64_t n = p.shape.elements();
-    for (std::int64_t begin = 0; begin < n; begin += kInitPiece) {
-      const std::int64_t count = std::min(kInitPiece, n - begin);
-      piece.resize(static_cast<std::size_t>(std::max<std::int64_t>(count, static_cast<std::int64_t>(piece.size()))));
-      const std::span<float> values(piece.data(), static_cast<std::size_t>(count));
-      if (p.init != Init::normal) {
-        std::ranges::fill(values, p.init == Init::ones ? 1.0f : p.init == Init::zeros ? 0.0f : -1.0f);
-      } else {
-        pool.for_ranges(count, 1 << 16, [&](std::int64_t from, std::int64_t to) {
-          const auto part = values.subspan(static_cast<std::size_t>(from), static_cast<std::size_t>(to - from));
-          random.fill_normals(static_cast<std::uint64_t>((begin + from) / 4), part);
-          for (float& value : part) value *= static_cast<float>(p.std);
-        });
-      }
-      put(layout.offsets[i] + begin, values);
+    const std::int64_t offset = layout.offsets[i];
+    const Range part = intersection({offset, offset + p.shape.elements()}, here);
+    REDLINE_CHECK((part.begin - offset) % 4 == 0, "a part of {} begins at element {}", p.name, part.begin - offset);
+    for (std::int64_t begin = part.begin; begin < part.end; begin += kInitPiece) {
+      const std::int64_t count = std::min(kInitPiece, part.end - begin);
+      const std::span<float> values(place(begin, count), static_cast<std::size_t>(count));
+      pool.for_ranges(count, 1 << 16, [&](std::int64_t from, std::int64_t to) {
+        const auto some = values.subspan(static_cast<std::size_t>(from), static_cast<std::size_t>(to - from));
+        if (p.init != Init::normal) {
+          std::ranges::fill(some, p.init == Init::ones ? 1.0f : p.init == Init::zeros ? 0.0f : -1.0f);
+          return;
+        }
+        random.fill_normals(static_cast<std::uint64_t>((begin - offset + from) / 4), some);
+        for (float& value : some) value *= static_cast<float>(p.std);
+      });
+      placed();
     }
   }
 }

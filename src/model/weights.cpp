@@ -355,6 +355,31 @@ bool has_the_first(const optim::StateArray& a) { return a.range.elements() > 0 &
 
 }  // namespace
 
+// Drawn by all threads where they lie, or in windows on their way to the device.
+void Engine::initialise(std::uint64_t seed) {
+  finish_update();
+  keep_snapshot();
+  if (has_snapshot()) executor_->wait(kSnapshot);  // rows of the host are written below without the device
+  const program::ValueId parameters = lowered_.at(optim::kParameters);
+  const Range& here = lowered_.state[lowered_.row(optim::kParameters)].range;
+  for (const program::ValueId value : lowered_.state_values)
+    if (value != parameters) executor_->clear(value);
+  device_.wait();  // copies of this memory may be under way
+  const bool straight = on_host(parameters);
+  float* const array = executor_->tensor(parameters).as<float>();
+  constexpr auto kFloat = static_cast<std::int64_t>(sizeof(float));
+  Uploads uploads(device_, std::min(here.elements(), kInitPiece) * kFloat);
+  const auto place = [&](std::int64_t first, std::int64_t count) {
+    float* const to = array + (first - here.begin);
+    return straight ? to : reinterpret_cast<float*>(uploads.place(count * kFloat, reinterpret_cast<std::byte*>(to)));
+  };
+  model::initialise(lowered_.table, lowered_.layout, seed, here, place, [&] { uploads.send(); });
+  uploads.wait();
+  forget_scales();
+  refresh();
+  start_average();
+}
+
 void Engine::load(std::span<const FileToLoad> files, const LoadProgress& progress) {
   keep_snapshot();
   if (has_snapshot()) executor_->wait(kSnapshot);  // rows of the host are written below without the device

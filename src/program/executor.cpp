@@ -109,7 +109,12 @@ void ArenaExecutor::clear(ValueId id) {
   const Value& value = set_.at(id);
   if (value.memory == Memory::device) return device_.fill(tensor(id).data, 0, value.bytes());
   device_.wait();
-  std::memset(tensor(id).data, 0, static_cast<std::size_t>(value.bytes()));
+  const auto fill = [to = tensor(id).as<std::byte>()](std::int64_t begin, std::int64_t end) {
+    std::memset(to + begin, 0, static_cast<std::size_t>(end - begin));
+  };
+  constexpr std::int64_t kGrain = std::int64_t{16} << 20;
+  if (value.bytes() <= kGrain) return fill(0, value.bytes());
+  ThreadPool().for_ranges(value.bytes(), kGrain, fill);  // one thread takes seconds for the moments of a large model
 }
 
 void ArenaExecutor::poison_transients() {

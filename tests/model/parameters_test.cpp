@@ -166,17 +166,22 @@ TEST(Parameters, TheStartIsDrawnAsTheTableSays) {
   const ParameterTable table = family_of(model).table(model);
   const FlatLayout layout = lay_out(table);
   std::vector<float> a(static_cast<std::size_t>(layout.total)), b = a, c = a;
-  const auto into = [](std::vector<float>& flat) {
-    return [&flat](std::int64_t offset, std::span<const float> values) {
-      ASSERT_LE(static_cast<std::size_t>(offset) + values.size(), flat.size());
-      std::ranges::copy(values, flat.begin() + offset);
+  const auto draw = [&](std::uint64_t seed, const Range& here, std::vector<float>& flat) {
+    std::int64_t places = 0, placed = 0;
+    const auto place = [&](std::int64_t first, std::int64_t count) {
+      EXPECT_TRUE(first >= here.begin && first + count <= here.end);
+      ++places;
+      return flat.data() + first;
     };
+    initialise(table, layout, seed, here, place, [&] { ++placed; });
+    EXPECT_EQ(places, placed);
   };
-  initialise(table, layout, 1, into(a));
-  initialise(table, layout, 1, into(b));
-  initialise(table, layout, 2, into(c));
-  EXPECT_EQ(a, b);
+  draw(1, layout.whole(), a);
+  draw(2, layout.whole(), c);
   EXPECT_NE(a, c);
+  const Shards shards{layout.total, 3};  // each rank draws its own part
+  for (int rank = 0; rank < shards.ranks; ++rank) draw(1, shards.part(rank), b);
+  EXPECT_EQ(a, b);
   for (std::size_t i = 0; i < table.size(); ++i) {
     double sum = 0, squares = 0;
     const std::int64_t n = table[i].shape.elements();
