@@ -459,7 +459,8 @@ int train_as(const TrainRequest& asked, const ConfigWords& words, Ranks& ranks) 
   const auto monitor =
       device->kind() == device::Kind::cpu || asked.dry_run ? nullptr : device::GpuMonitor::open(device->bus_id());
   options.gpu = monitor.get();
-  options.began = train::process_began();
+  options.start.emplace(train::process_began());
+  options.start->lap("device");
   options.restart = ranks.restart();
   std::optional<Ranks::AtEnd> at_end;  // declared after what it uses; this thread's own end is below
   at_end.emplace(ranks, [&](const std::string& sentence, int status) {
@@ -469,7 +470,9 @@ int train_as(const TrainRequest& asked, const ConfigWords& words, Ranks& ranks) 
   try {
     if (options.config.train.automatic_batch_size && ranks.leads())
       sinks->observer().on(train::Note{put_batch_size(options, *device, files, ranks)});
+    options.start->lap("batch size");
     if (options.config.precision.matmul == "fp8" && ranks.leads()) put_fp8_products(options, *device, files);
+    options.start->lap("products in fp8");
     const auto place = [&](const dist::Sharing& sharing) {
       const std::string moved =
           perf::place_to_fit(options.config, *device, sharing, std::max(ranks.on_this_machine(), 1));
@@ -493,6 +496,7 @@ int train_as(const TrainRequest& asked, const ConfigWords& words, Ranks& ranks) 
       ranks.connect(*device, options.config.parallel.timeout);
       options.team = ranks.team(sharing(), options.config.parallel);
     }
+    options.start->lap("plan");
     const train::TrainResult result = train::train(options, *device, files);
     at_end.reset();
     if (sinks && peak.measured && steady_seconds() - began > kWorthMeasuringAgain)

@@ -79,7 +79,9 @@ std::unique_ptr<Executor> make_executor(const ProgramSet& set, device::Device& d
 
 // kernels.tuning ("off", "on" or "max"): how a device finds the algorithm of each product from here on. The setting
 // belongs to the device, as the plans do, and not to a program, whose results stay the same. Only a card has a choice;
-// without CUDA, program/no_cuda.cpp stands in.
-void tune_products(device::Device& device, std::string_view tuning);
+// without CUDA, program/no_cuda.cpp stands in. The seconds that measuring may take at a start begin anew, or go on
+// where the last call began them: one start has them once.
+enum class TuningTime { begins, goes_on };
+void tune_products(device::Device& device, std::string_view tuning, TuningTime time = TuningTime::begins);
 
 }  // namespace redline::program

@@ -7,6 +7,6 @@ std::unique_ptr<Executor> make_cuda_executor(const ProgramSet&, device::Device&,
   fail_machine("make_cuda_executor: this redline was built without CUDA");
 }
 
-void tune_products(device::Device&, std::string_view) {}  // the CPU's products have one way
+void tune_products(device::Device&, std::string_view, TuningTime) {}  // the CPU's products have one way
 
 }  // namespace redline::program

@@ -1,6 +1,7 @@
 // Switching a part settles the one before it. Nothing here waits or writes.
 #include "train/goodput.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -47,6 +48,21 @@ std::optional<double> age_by_the_system() {
 }
 
 }  // namespace
+
+void StartLaps::lap(std::string_view part, double now) {
+  auto known = std::ranges::find(parts_, part, &Part::name);
+  if (known == parts_.end()) known = parts_.insert(known, {part, 0});
+  known->seconds += now - std::exchange(last_, now);
+}
+
+std::string StartLaps::in_words() const {
+  constexpr double kFelt = 0.05;
+  std::string text = fmt::format("ready in {:.1f} s", seconds());
+  const char* before = ": ";
+  for (const Part& part : parts_)
+    if (part.seconds >= kFelt) text += fmt::format("{}{} {:.1f}", std::exchange(before, ", "), part.name, part.seconds);
+  return text;
+}
 
 double process_began() {
   const double began = steady_seconds() - age_by_the_system().value_or(0);

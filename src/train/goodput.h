@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -48,6 +49,24 @@ struct Account {
   std::optional<double> joules_per_token() const;  // nothing where one of the two is not known
   // Counts all steps since the account was `kept`, and the work for them, as lost.
   void lose_all_since(const Account& kept);
+};
+
+// What a start takes, part by part: a lap is all since the one before.
+class StartLaps {
+ public:
+  explicit StartLaps(double began = steady_seconds()) : began_(began), last_(began) {}
+  void lap(std::string_view part, double now = steady_seconds());  // those of one name, a literal, add up
+  double began() const { return began_; }
+  double seconds() const { return last_ - began_; }
+  std::string in_words() const;  // "ready in 9.8 s: plan 1.2, weights 3.1"; parts that no one would feel are left out
+
+ private:
+  struct Part {
+    std::string_view name;
+    double seconds;
+  };
+  double began_, last_;
+  std::vector<Part> parts_ = {};
 };
 
 // When this process began, on steady_seconds(), the loading of its libraries included.

@@ -100,7 +100,9 @@ struct StepLoop::Phases {
     data.require_vocabulary();
     data.watch_held_out();
     asides.make_samples();
+    session.start.lap("data");
     session.to_bind = model::lower(session.config.model, session.lowering);
+    session.start.lap("plan");
   }
 
   Session session;
@@ -179,6 +181,7 @@ void StepLoop::load_checkpoint(const Path& folder, const config::Config* before)
       leave_out(optim::kAverageFile, "has an average of another kind: it begins with the weights as they are");
   }
   load_tensors(folder, *s.engine, tell_loading(), without);
+  s.start.lap("weights");
   for (const std::string& note : notes) s.keeper.tell(Note{note});
 }
 
@@ -200,6 +203,7 @@ void StepLoop::load_start() {
     if (!trains()) return;
     make_engine();
     io::reading_weights([&] { model::load_weights(*s.engine, weights, tell_loading()); });  // moments are zero
+    s.start.lap("weights");
   });
   s.keeper.tell(Note{fmt::format("starting from the weights in {}", start.string())});
   if (!problem.empty()) s.keeper.tell(Warning{problem});
@@ -264,6 +268,8 @@ void StepLoop::begin() {
   if (!s.engine) {
     s.make_engine();
     s.engine->initialise(static_cast<std::uint64_t>(s.config.train.seed));
+    s.device.wait();
+    s.start.lap("weights");
   }
   if (s.options.team.leads()) phases_->data.start_reading();
   phases_->saves.begin();
@@ -272,7 +278,10 @@ void StepLoop::begin() {
     s.keeper.tell(
         Note{"log.norms_every: norms of updates are left out, since a copy of the weights is larger than the "
              "activations whose memory it would take"});
-  if (step() == 0 && s.config.train.eval_every > 0) phases_->asides.evaluate();  // where it began
+  if (step() == 0 && s.config.train.eval_every > 0) {  // where it began
+    phases_->asides.evaluate();
+    s.start.lap("evaluation");
+  }
 }
 
 // The steps.

@@ -71,7 +71,8 @@ Session::Session(const TrainOptions& o, device::Device& d, FileSystem& f, Keeper
       device(d),
       files(f),
       keeper(k),
-      goodput(std::make_shared<Goodput>(o.began)),
+      goodput(std::make_shared<Goodput>(o.start ? std::optional(o.start->began()) : std::nullopt)),
+      start(o.start.value_or(StartLaps())),
       lowering(lowering_of_rank(o.config, o.team, d.kind())) {}
 
 void Session::require_memory() const {
@@ -81,9 +82,18 @@ void Session::require_memory() const {
 void Session::make_engine() {
   if (engine) return;
   require_memory();
-  program::tune_products(device, config.kernels.tuning);
-  if (keeper.saves() && make_engine_with_snapshot()) return;
-  engine = std::make_unique<model::Engine>(config.model, lowering, std::move(to_bind), device);
+  start.lap("data");
+  // The choice of products in eight bits has measured for this start already.
+  program::tune_products(device, config.kernels.tuning,
+                         lowering.fp8.empty() ? program::TuningTime::begins : program::TuningTime::goes_on);
+  if (!keeper.saves() || !make_engine_with_snapshot())
+    engine = std::make_unique<model::Engine>(config.model, lowering, std::move(to_bind), device);
+  start.lap("memory and products");
+}
+
+void Session::tell_ready() {
+  const double felt = device.kind() == device::Kind::cpu ? 5 : 1;  // seconds
+  if (start.seconds() >= felt) keeper.tell(Note{start.in_words()});
 }
 
 bool Session::make_engine_with_snapshot() {
@@ -561,10 +571,13 @@ void Steps::micro_steps(QueuedStep& sums) {
     data::Batch& batch = data_.next();
     sums.data_wait += steady_seconds() - wait;
     sums.documents.insert(sums.documents.end(), batch.sources.begin(), batch.sources.end());
+    if (!ready_) session_.start.lap("first batch");
     if (!std::exchange(rehearsed_, true)) {
       const Goodput::Scope tuning = session_.goodput->in(Part::start_up);
       engine.rehearse(batch);
+      session_.start.lap("first runs");
     }
+    if (!std::exchange(ready_, true)) session_.tell_ready();
     batch.cut_documents(longest);  // after the rehearsal, which chooses kernels for the whole run
     engine.clock().wait_for_all_but(micro_steps_ahead());
     engine.upload(batch);
@@ -608,7 +621,8 @@ std::size_t Steps::micro_steps_ahead() const {
   return micro_step_seconds_ > 0 ? static_cast<std::size_t>(std::max(1.0, kAhead / micro_step_seconds_)) : 1;
 }
 
-bool Steps::run_ahead() const { return session_.device.runs_ahead() && !slow_; }
+// Not before the first step's time is known: its figures would come with those of the second, which may take long.
+bool Steps::run_ahead() const { return session_.device.runs_ahead() && micro_step_seconds_ > 0 && !slow_; }
 
 QueuedStep& Steps::take_oldest() {
   std::swap(steps_[0], steps_[1]);

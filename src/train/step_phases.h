@@ -47,6 +47,7 @@ struct Session {
   void make_engine();                // once; a UserError where the run does not fit
   bool make_engine_with_snapshot();  // false where there is no room for a copy of the state
   void require_memory() const;       // a UserError where the run does not fit
+  void tell_ready();                 // what the start took, where somebody has waited for it
 
   const TrainOptions& options;
   const config::Config& config;
@@ -54,6 +55,7 @@ struct Session {
   FileSystem& files;
   Keeper& keeper;
   std::shared_ptr<Goodput> goodput;
+  StartLaps start;
   model::LoweringOptions lowering;
   model::LoweredModel to_bind;  // until there is an engine, which has it then
   std::unique_ptr<model::Engine> engine;
@@ -273,6 +275,7 @@ class Steps {
   Rescue& rescue_;
   QueuedStep steps_[2];  // oldest first
   int queued_ = 0;
+  bool ready_ = false;             // the first batch is there, and all that comes before it
   bool rehearsed_;                 // the card has chosen its kernels and captured its graphs, or need not
   double micro_step_seconds_ = 0;  // of the last step that was waited for
   // Micro-steps are too long to run ahead: this rank's, or any rank's by what all know. A rank that ran ahead of others

@@ -14,6 +14,7 @@
 #include "config/config.h"
 #include "dist/sharing.h"
 #include "model/fp8_linears.h"
+#include "train/goodput.h"
 #include "train/observer.h"
 
 namespace redline::device {
@@ -60,7 +61,7 @@ struct TrainOptions {
   std::vector<Observer*> observers;
   Team team;
   const device::GpuMonitor* gpu = nullptr;  // its samples go into the metrics
-  std::optional<double> began;              // when the process did, on steady_seconds(): its time until now is start-up
+  std::optional<StartLaps> start;           // since the process began: its time until now is start-up
   // The numbers of signals that have come. `stop`: finish the step, leave an evaluation, save and return. `drop` comes
   // with or after it: drop the step, which has updated nothing, and save the state before it.
   const StopFlag *stop = nullptr, *drop = nullptr;

@@ -36,6 +36,17 @@ class GoodputTest : public ::testing::Test {
   }
 };
 
+TEST(StartLaps, AddUpToTheStart) {
+  StartLaps start(100);
+  start.lap("plan", 101.25);
+  start.lap("weights", 104);
+  start.lap("folder", 104.01);
+  start.lap("plan", 105);
+  EXPECT_DOUBLE_EQ(start.began(), 100);
+  EXPECT_DOUBLE_EQ(start.seconds(), 5);
+  EXPECT_EQ(start.in_words(), "ready in 5.0 s: plan 2.2, weights 2.8");
+}
+
 TEST_F(GoodputTest, IsAlwaysInOnePart) {
   Goodput goodput(990.0, kByHand);  // the process began ten seconds ago
   EXPECT_DOUBLE_EQ(goodput.began(), 1e9 + 990 + 77);
@@ -180,7 +191,7 @@ TEST(Goodput, ThePartsOfARunAddUpToItsWallTime) {
                   temp.path() / "run", {&seen});
   constexpr double kEarlier = 0.25;  // when the process began
   const double start = steady_seconds();
-  options.began = start - kEarlier;
+  options.start.emplace(start - kEarlier);
   ASSERT_EQ(train(options, device, real_files()).outcome, Outcome::finished);
   ASSERT_TRUE(seen.account);
   EXPECT_GE(seen.account->wall(), seen.before - start + kEarlier - 1e-3);

@@ -72,6 +72,10 @@ class Plans {
   void set_tuning(Tuning tuning) {
     const std::lock_guard lock(mutex_);
     tuning_ = off_ ? Tuning::off : tuning;
+  }
+
+  void try_again() {  // what was left for want of time
+    const std::lock_guard lock(mutex_);
     std::erase_if(plans_, [](const auto& plan) { return plan.second.left; });
   }
 
@@ -266,8 +270,10 @@ ProductTime time_of(const Gemm& g, const device::cuda::Launch& launch, bool time
   return all;
 }
 
-void set_tuning(Tuning tuning, const device::cuda::Launch& launch) {
-  launch.own->of<Plans>().set_tuning(tuning);
+void set_tuning(Tuning tuning, const device::cuda::Launch& launch) { launch.own->of<Plans>().set_tuning(tuning); }
+
+void begin_budgets(const device::cuda::Launch& launch) {
+  launch.own->of<Plans>().try_again();
   launch.own->of<StartBudgets>() = {};
 }
 

@@ -63,6 +63,7 @@ ProductTime time_of(const Gemm& g, const device::cuda::Launch& launch, bool time
 // Each has plans of its own. The environment's REDLINE_TUNING=off wins over all of them.
 enum class Tuning : std::uint8_t { off, on, max };
 void set_tuning(Tuning tuning, const device::cuda::Launch& launch);
+void begin_budgets(const device::cuda::Launch& launch);  // of measuring at a start (start_budgets.h)
 
 // Writes the card's new plans since the last call to the tuning file, for later runs. A file that cannot be written is
 // a warning.

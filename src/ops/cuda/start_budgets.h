@@ -8,7 +8,7 @@ namespace redline::ops::cuda {
 
 inline constexpr double kTuningBudget = 7, kAttentionBudget = 3;
 
-// One a card (CardObjects); set_tuning() begins anew.
+// One a card (CardObjects); begin_budgets() begins anew.
 struct StartBudgets {
   Budget products{kTuningBudget}, attention{kAttentionBudget};
 };

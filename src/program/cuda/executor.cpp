@@ -242,13 +242,12 @@ std::unique_ptr<Executor> make_cuda_executor(const ProgramSet& set, device::Devi
   return std::make_unique<CudaExecutor>(set, static_cast<device::CudaDevice&>(device), options);
 }
 
-void tune_products(device::Device& device, std::string_view tuning) {
+void tune_products(device::Device& device, std::string_view tuning, TuningTime time) {
   if (device.kind() != device::Kind::cuda) return;
   using enum ops::cuda::Tuning;
-  ops::cuda::set_tuning(tuning == "off"   ? off
-                        : tuning == "max" ? max
-                                          : on,
-                        static_cast<device::CudaDevice&>(device).launch());
+  const Launch& launch = static_cast<device::CudaDevice&>(device).launch();
+  ops::cuda::set_tuning(tuning == "off" ? off : tuning == "max" ? max : on, launch);
+  if (time == TuningTime::begins) ops::cuda::begin_budgets(launch);
 }
 
 }  // namespace redline::program
