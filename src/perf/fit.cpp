@@ -10,6 +10,7 @@
 #include <mutex>
 
 #include "base/dtype.h"
+#include "base/thread_pool.h"
 #include "base/words.h"
 #include "config/load.h"
 #include "model/lowering.h"
@@ -83,6 +84,7 @@ class Solver {
     const std::vector<config::Placement> all = sets();
     if (room_.together > 0 && fit.asked.persistent > room_.together) return fit;  // wherever it lies
     if (bytes(all.back()).persistent > room_.device) return fit;                  // nothing else could help
+    pool_.run(std::ssize(all), [&](std::int64_t i) { way(all[static_cast<std::size_t>(i)]); });
     for (const config::Placement& on_host : all) {
       const FitWay least = on_host.on_host() ? way(on_host) : fit.asked;  // whatever is computed again takes longer
       if (second_best(fit) <= least.seconds) continue;
@@ -91,23 +93,38 @@ class Solver {
         continue;
       }
       if (least.persistent > room_.device || least.host > room_.host) continue;
-      for (const std::string_view kind : kKinds) add_fewest_layers(fit, least, on_host, kind);
+      std::vector<config::Placement> again;
+      for (const std::string_view kind : kKinds) again.emplace_back(on_host).recompute = kind;
+      for (const std::string_view kind : {"rest", "block"}) {
+        if (!moves()) break;
+        again.push_back(on_host);
+        again.back().recompute = kind;
+        again.back().residuals = true;
+      }
+      std::vector<std::optional<FitWay>> found(again.size());  // beside each other: a start waits for them
+      pool_.run(std::ssize(again), [&](std::int64_t i) {
+        const auto at = static_cast<std::size_t>(i);
+        found[at] = with_fewest_layers(least, again[at]);
+      });
+      for (const std::optional<FitWay>& each : found)
+        if (each) add(fit, *each);
       if (!moves()) break;
-      config::Placement kept = on_host;
-      kept.residuals = true;
-      for (const std::string_view kind : {"rest", "block"}) add_fewest_layers(fit, least, kept, kind);
     }
     return fit;
   }
 
  private:
   FitWay way(const config::Placement& placement) const {
-    const auto seen = std::ranges::find(seen_, placement, &FitWay::placement);
-    if (seen != seen_.end()) return *seen;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto seen = std::ranges::find(seen_, placement, &FitWay::placement);
+      if (seen != seen_.end()) return *seen;
+    }
     config::Config c = config_;
     c.memory.placement = placement;
     const StepWalk step(c, machine_, {.mode = sharing_.mode, .ranks = sharing_.ranks});
     const program::MemoryPlan& memory = step.lowered().set.memory;
+    const std::lock_guard lock(mutex_);
     seen_.push_back(
         {placement, memory.device.total, memory.host.beyond_results(), step.times().total(), memory.device.persistent});
     return seen_.back();
@@ -155,13 +172,12 @@ class Solver {
 
   // The fewest first layers that have to be computed again so that the rest fits. Each layer gives back about as much,
   // so that the line through the bytes of the ends says where to look; every third time it is in the middle.
-  void add_fewest_layers(Fit& fit, const FitWay& none, config::Placement placement, std::string_view kind) const {
-    placement.recompute = kind;
+  std::optional<FitWay> with_fewest_layers(const FitWay& none, config::Placement placement) const {
     std::int64_t too_few = 0, enough = config_.model.layers - 1;  // the last layer has nothing to gain
-    if (enough < 1) return;
+    if (enough < 1) return {};
     placement.recompute_layers = enough;
     const WayBytes all = bytes(placement);
-    if (!fits(all)) return;
+    if (!fits(all)) return {};
     std::int64_t most = none.device, least = all.device;
     const auto look = [&](const WayBytes& there, std::int64_t layers) {
       if (fits(there))
@@ -181,13 +197,15 @@ class Solver {
       look(bytes(placement), placement.recompute_layers);
     }
     placement.recompute_layers = enough;
-    add(fit, way(placement));
+    return way(placement);
   }
 
   config::Config config_;
   const Machine& machine_;
   Room room_;
   dist::Sharing sharing_;
+  ThreadPool pool_;
+  mutable std::mutex mutex_;
   mutable std::vector<FitWay> seen_ = {};
 };
 

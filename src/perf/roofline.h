@@ -15,15 +15,22 @@
 
 namespace redline::perf {
 
+// Copies from the host and to it at once.
+struct BothWays {
+  double share = 1;  // of the rate of one way at a time, that each of both has
+  double slows = 0;  // nodes that compute meanwhile take longer by this share of that time
+};
+
 // The machine that a run is planned for.
 struct Machine {
   std::string name;    // "H200 SXM", "CPU (2 threads, Neoverse-V1)"
   std::string source;  // where its rates come from: "datasheet", "measured ..."
   device::Kind kind = device::Kind::cuda;
-  double peak_flops = 0;        // FLOP/s, the yardstick of MFU
-  ProductRates tflops;          // by the type of operands; on the CPU fp32 alone
-  double copy_rate = 0;         // bytes a second, read and written, of a large copy
-  double host_rate = 0;         // bytes a second from the host's memory or to it, one way at a time
+  double peak_flops = 0;  // FLOP/s, the yardstick of MFU
+  ProductRates tflops;    // by the type of operands; on the CPU fp32 alone
+  double copy_rate = 0;   // bytes a second, read and written, of a large copy
+  double host_rate = 0;   // bytes a second from the host's memory or to it, one way at a time
+  BothWays both_ways = {};
   std::int64_t memory = 0;      // bytes that a process may take in all
   std::int64_t in_context = 0;  // of them, by the driver's context and the libraries' kernels
 };

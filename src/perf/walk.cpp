@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
+#include <limits>
 #include <list>
 #include <map>
 #include <mutex>
@@ -41,6 +43,68 @@ double seconds_of(const Sent& sent, const Fabric& fabric, int ranks) {
     return collective_seconds(fabric.every(sent.apart), sent.collective, sent.bytes, ranks / sent.apart);
   return collective_seconds(fabric, sent.collective, sent.bytes, sent.among > 0 ? sent.among : ranks);
 }
+
+// Copies each way, which begin one after another in their own direction and slow those of the other one.
+class CopyClocks {
+ public:
+  CopyClocks(std::vector<ClockSpan>& spans, double share) : spans_(spans), share_(share) {}
+
+  void start(Clock clock, const program::Node& node, double seconds) {
+    spans_.push_back({clock, &node, now_, now_});
+    of(clock).push_back({spans_.size() - 1, seconds});
+  }
+  // Returns the seconds in which both were busy.
+  double run_until(double time) {
+    double both = 0;
+    while (now_ < time && busy()) both += go_on(time);
+    if (std::isfinite(time)) now_ = std::max(now_, time);
+    return both;
+  }
+  double finish(std::int32_t pair) {  // when it ends
+    while (!ends_.contains(pair)) {
+      REDLINE_CHECK(busy(), "a copy is waited for that was not started");
+      go_on(std::numeric_limits<double>::infinity());
+    }
+    return ends_.at(pair);
+  }
+  void finish_all() { run_until(std::numeric_limits<double>::infinity()); }
+
+ private:
+  struct Copy {
+    std::size_t span;
+    double left;  // seconds alone
+    bool begun = false;
+  };
+  std::deque<Copy>& of(Clock clock) { return queues_[clock == Clock::to_host ? 0 : 1]; }
+  bool busy() const { return !queues_[0].empty() || !queues_[1].empty(); }
+
+  // Up to the next end of a copy, or to that time.
+  double go_on(double time) {
+    const bool both = !queues_[0].empty() && !queues_[1].empty();
+    const double rate = both ? share_ : 1;
+    double seconds = time - now_;
+    for (const std::deque<Copy>& queue : queues_)
+      if (!queue.empty()) seconds = std::min(seconds, queue.front().left / rate);
+    for (std::deque<Copy>& queue : queues_) {
+      if (queue.empty()) continue;
+      Copy& copy = queue.front();
+      if (!std::exchange(copy.begun, true)) spans_[copy.span].begin = now_;
+      constexpr double kNothing = 1e-12;
+      copy.left -= seconds * rate;
+      if (copy.left > kNothing) continue;
+      spans_[copy.span].end = now_ + seconds;
+      ends_[spans_[copy.span].node->pair] = now_ + seconds;
+      queue.pop_front();
+    }
+    now_ += seconds;
+    return both ? seconds : 0;
+  }
+
+  std::vector<ClockSpan>& spans_;
+  double share_, now_ = 0;
+  std::array<std::deque<Copy>, 2> queues_;
+  std::map<std::int32_t, double> ends_;  // by pair
+};
 
 // The programs that were lowered last for one rank. They are the same on every card, and whoever plans for many cards,
 // or solves a fit that was solved, asks for the same ones again.
@@ -93,11 +157,12 @@ double expected_slowest(int ranks) {
   return sum;
 }
 
-Timeline walk(const program::Program& program, std::span<const double> seconds, bool beside_compute) {
+Timeline walk(const program::Program& program, std::span<const double> seconds, const BothWays& both_ways,
+              bool beside_compute) {
   Timeline line;
-  double now = 0;
-  std::array<double, kClocks.size()> busy_until{};
-  std::map<std::int32_t, double> ends;  // of what is under way, by pair
+  double now = 0, network_until = 0;
+  CopyClocks copies(line.spans, both_ways.share);
+  std::map<std::int32_t, double> ends;  // of collectives under way, by pair
   const auto wait = [&](const program::Node& node, double end) {
     if (end <= now) return;
     line.spans.push_back({Clock::compute, &node, now, end, true});
@@ -107,27 +172,31 @@ Timeline walk(const program::Program& program, std::span<const double> seconds, 
     const program::Node& node = program.nodes[i];
     const Clock clock = clock_of(node);
     if (clock == Clock::compute) {
-      line.spans.push_back({clock, &node, now, now + seconds[i]});
-      now += seconds[i];
+      const double end = now + seconds[i];
+      line.spans.push_back({clock, &node, now, end + both_ways.slows * copies.run_until(end)});
+      now = line.spans.back().end;
     } else if (node.when == When::wait) {
-      wait(node, ends.at(node.pair));
+      wait(node, clock == Clock::network ? ends.at(node.pair) : copies.finish(node.pair));
+    } else if (clock == Clock::network) {
+      const double begin = std::max(now, network_until);
+      network_until = begin + seconds[i];
+      line.spans.push_back({clock, &node, begin, network_until});
+      if (node.when == When::now || !beside_compute) wait(node, network_until);
+      if (node.when == When::start) ends[node.pair] = network_until;
     } else {
-      double& until = busy_until[static_cast<std::size_t>(clock)];
-      const double begin = std::max(now, until);
-      until = begin + seconds[i];
-      line.spans.push_back({clock, &node, begin, until});
-      if (node.when == When::now || (clock == Clock::network && !beside_compute)) wait(node, until);
-      if (node.when == When::start) ends[node.pair] = until;
+      copies.run_until(now);
+      copies.start(clock, node, seconds[i]);
     }
   }
   line.end = now;
+  copies.finish_all();
   return line;
 }
 
 double expected_seconds(const program::ProgramSet& set, std::string_view name, double rows, double seq_len,
                         const Machine& machine) {
   const program::Program& program = set.find(name);
-  return walk(program, node_seconds(set, program, rows, seq_len, machine)).end;
+  return walk(program, node_seconds(set, program, rows, seq_len, machine), machine.both_ways).end;
 }
 
 double RankStep::bytes_sent() const {
@@ -145,7 +214,7 @@ struct StepWalk::Timed {
 };
 
 StepWalk::StepWalk(const config::Config& config, const Machine& machine, const Spread& spread, const Filling& filling)
-    : spread_(spread) {
+    : spread_(spread), both_ways_(machine.both_ways) {
   options_ = std::make_unique<model::LoweringOptions>(model::lowering_options(config, machine.kind));
   const auto lower = [&] { return std::make_shared<model::LoweredModel>(model::lower(config.model, *options_)); };
   if (!spread.alone()) {
@@ -183,7 +252,7 @@ std::vector<StepWalk::Run> StepWalk::runs(double slower) const {
     for (std::size_t i = 0; i < seconds.size(); ++i)
       if (clock_of(timed.program->nodes[i]) == Clock::compute) seconds[i] *= slower;
     runs.push_back({timed.program->name, timed.times,
-                    walk(*timed.program, seconds, !spread_.fabric || spread_.fabric->beside_compute)});
+                    walk(*timed.program, seconds, both_ways_, !spread_.fabric || spread_.fabric->beside_compute)});
   }
   return runs;
 }

@@ -61,9 +61,10 @@ struct Timeline {
   std::vector<ClockSpan> spans;
   double end = 0;
 };
-// `seconds` are those of each node on its own clock. Where ranks do not compute beside collectives
+// `seconds` are those of each node on its own clock, alone. Where ranks do not compute beside collectives
 // (Fabric::beside_compute), every collective is waited for at once.
-Timeline walk(const program::Program& program, std::span<const double> seconds, bool beside_compute = true);
+Timeline walk(const program::Program& program, std::span<const double> seconds, const BothWays& both_ways = {},
+              bool beside_compute = true);
 
 // Seconds of one run of a program on one rank, on a batch whose rows are one document of `seq_len` tokens each.
 double expected_seconds(const program::ProgramSet& set, std::string_view program, double rows, double seq_len,
@@ -116,6 +117,7 @@ class StepWalk {
  private:
   struct Timed;
   Spread spread_;
+  BothWays both_ways_;
   std::unique_ptr<model::LoweringOptions> options_;
   std::shared_ptr<const model::LoweredModel> lowered_, slowest_;  // the latter where it is another rank
   std::vector<Timed> timed_;

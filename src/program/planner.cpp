@@ -3,6 +3,8 @@
 #include "program/planner.h"
 
 #include <algorithm>
+#include <array>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -18,50 +20,53 @@ std::int64_t place(const ProgramSet& set, std::vector<Lifetime> values, std::vec
     return set.at(a.value).bytes() > set.at(b.value).bytes();
   });
   // Most values live for a few nodes, and there are tens of thousands of them: those that such a one could meet are
-  // found by when they live.
+  // found by when they live, in stretches of nodes. Each stretch has its own by where they begin, so that a walk over
+  // all stretches of a value at once ends where it finds room.
   constexpr std::size_t kStretches = 256, kShort = 8;
   struct Placed {
     std::int64_t begin, end;
     Lifetime lifetime;
-    std::size_t seen_by;  // the value that met it last
   };
   std::size_t nodes = 0;
   for (const Lifetime& value : values) nodes = std::max(nodes, value.last + 1);
   const std::size_t width = nodes / kStretches + 1;
-  std::vector<std::vector<std::size_t>> living(nodes / width + 1);  // by stretch of nodes
-  std::vector<Placed> placed;
-  std::vector<std::size_t> by_begin;                       // all of them
-  std::vector<std::pair<std::int64_t, std::int64_t>> met;  // begin and end
+  std::vector<std::vector<Placed>> living(nodes / width + 1);
+  std::vector<Placed> all;
+  std::vector<std::size_t> by_begin;  // all of them
   std::int64_t size = 0;
-  for (std::size_t turn = 0; turn < values.size(); ++turn) {
-    const Lifetime& value = values[turn];
+  for (const Lifetime& value : values) {
     const std::size_t first = value.first / width, last = value.last / width;
     const std::int64_t bytes = aligned(set.at(value.value).bytes());
     std::int64_t at = 0;
-    const auto stays_below = [&](std::int64_t begin, std::int64_t end) {
-      if (at + bytes <= begin) return true;
-      at = std::max(at, end);
+    const auto stays_below = [&](const Placed& other) {
+      if (at + bytes <= other.begin) return true;
+      if (value.overlaps(other.lifetime)) at = std::max(at, other.end);
       return false;
     };
     if (last - first < kShort) {
-      met.clear();
-      for (std::size_t s = first; s <= last; ++s)
-        for (const std::size_t p : living[s])
-          if (std::exchange(placed[p].seen_by, turn) != turn && value.overlaps(placed[p].lifetime))
-            met.emplace_back(placed[p].begin, placed[p].end);
-      std::ranges::sort(met);
-      for (const auto& [begin, end] : met)
-        if (stays_below(begin, end)) break;
+      std::array<std::size_t, kShort> next{};
+      for (;;) {
+        const Placed* lowest = nullptr;
+        std::size_t of = 0;
+        for (std::size_t s = first; s <= last; ++s)
+          if (const std::size_t i = next[s - first];
+              i < living[s].size() && (!lowest || living[s][i].begin < lowest->begin))
+            lowest = &living[s][i], of = s - first;
+        if (!lowest || stays_below(*lowest)) break;
+        ++next[of];
+      }
     } else {
       for (const std::size_t p : by_begin)
-        if (value.overlaps(placed[p].lifetime) && stays_below(placed[p].begin, placed[p].end)) break;
+        if (stays_below(all[p])) break;
     }
     offsets[static_cast<std::size_t>(value.value.index)] = at;
     size = std::max(size, at + bytes);
-    for (std::size_t s = first; s <= last; ++s) living[s].push_back(placed.size());
-    const auto begins = [&](std::size_t p) { return placed[p].begin; };
-    by_begin.insert(std::ranges::upper_bound(by_begin, at, {}, begins), placed.size());
-    placed.push_back({at, at + bytes, value, turn});
+    const Placed placed{at, at + bytes, value};
+    for (std::size_t s = first; s <= last; ++s)
+      living[s].insert(std::ranges::upper_bound(living[s], at, {}, &Placed::begin), placed);
+    by_begin.insert(std::ranges::upper_bound(by_begin, at, {}, [&](std::size_t p) { return all[p].begin; }),
+                    all.size());
+    all.push_back(placed);
   }
   return size;
 }
@@ -87,7 +92,8 @@ void record_peak(const ProgramSet& set, std::size_t index, const std::vector<Lif
       arena.by_role[static_cast<int>(set.at(l.value).role)] += aligned(set.at(l.value).bytes());
 }
 
-void plan_arena(ProgramSet& set, Memory which) {
+// `alive`: the transient values of each program.
+void plan_arena(ProgramSet& set, Memory which, const std::vector<std::vector<Lifetime>>& alive) {
   std::vector<std::int64_t>& offsets = set.memory.offsets;
   ArenaPlan& arena = set.memory.of(which);
   for (std::size_t i = 0; i < set.values.size(); ++i) {
@@ -99,8 +105,9 @@ void plan_arena(ProgramSet& set, Memory which) {
   }
   std::int64_t largest = 0, peak = 0;
   for (std::size_t p = 0; p < set.programs.size(); ++p) {
-    std::vector<Lifetime> values = lifetimes(set, set.programs[p]);
-    std::erase_if(values, [&](const Lifetime& l) { return set.at(l.value).memory != which; });
+    std::vector<Lifetime> values;
+    std::ranges::copy_if(alive[p], std::back_inserter(values),
+                         [&](const Lifetime& l) { return set.at(l.value).memory == which; });
     const std::int64_t size = place(set, values, offsets);
     for (const Lifetime& l : values) offsets[static_cast<std::size_t>(l.value.index)] += arena.persistent;
     arena.transient_by_program.push_back(size);
@@ -140,7 +147,9 @@ void plan_memory(ProgramSet& set) {
   MemoryPlan& memory = set.memory = {};
   memory.offsets.assign(set.values.size(), -1);
 
-  for (const Memory m : {Memory::device, Memory::host}) plan_arena(set, m);
+  std::vector<std::vector<Lifetime>> alive;
+  for (const Program& program : set.programs) alive.push_back(lifetimes(set, program));
+  for (const Memory m : {Memory::device, Memory::host}) plan_arena(set, m, alive);
 
   for (std::size_t i = 0; i < set.values.size(); ++i) {  // views follow what they are views of
     std::int64_t offset = 0;

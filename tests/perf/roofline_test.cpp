@@ -22,6 +22,7 @@
 #include "model/state_files.h"
 #include "perf/machines.h"
 #include "perf/plan.h"
+#include "perf/walk.h"
 #include "program/builder.h"
 #include "program/copies.h"
 #include "program/program.h"
@@ -134,6 +135,39 @@ TEST(Roofline, CopiesCountWhereTheyDoNotHide) {
   for (const program::Node& node : s.set.programs[0].nodes)
     if (node.when == program::When::now) computing += node.cost.bytes / (0.95 * m.copy_rate) + 1.2e-6;
   EXPECT_NEAR(seconds(), computing, 1e-3 * computing);
+}
+
+// Copies both ways at once: each goes at a share of its rate, and what computes meanwhile takes longer.
+TEST(Roofline, CopiesBothWaysSlowEachOther) {
+  program::ProgramSet set;
+  program::Writer w(set);
+  const auto host = [&](const char* name) {
+    return w.declare(name, {1 << 10}, DType::f32, program::Role::moment, program::Memory::host);
+  };
+  const program::ValueId from = host("from"), to = host("to");
+  w.begin("step", {});
+  const program::ValueId a = w.activation("a", {1 << 10}), b = w.activation("b", {1 << 10});
+  const auto start = [&](program::ValueId x, program::ValueId y) {
+    return w.start(ops::Copy<program::ValueId>{x, y}, program::Phase::update, "copy");
+  };
+  const std::int32_t in = start(from, a), out = start(b, to);
+  w.append(ops::Add<program::ValueId>{b, b, b}, program::Phase::update, "sum");
+  w.wait(in);
+  w.wait(out);
+  w.end();
+  const auto end = [&](std::vector<double> seconds, const BothWays& both) {
+    return walk(set.programs[0], seconds, both).end;
+  };
+  constexpr BothWays kHalf = {.share = 0.5, .slows = 0.1};
+  EXPECT_NEAR(end({3, 3, 1, 0, 0}, {}), 3, 1e-9) << "in and out, beside the sum";
+  EXPECT_NEAR(end({3, 3, 1, 0, 0}, kHalf), 6, 1e-9) << "each at half its rate";
+  EXPECT_NEAR(end({1, 3, 1, 0, 0}, kHalf), 4, 1e-9) << "one has left after 2 s, and the other has 2 of its 3 s to go";
+  EXPECT_NEAR(end({0, 3, 1, 0, 0}, kHalf), 3, 1e-9) << "one way alone";
+  EXPECT_NEAR(end({1, 1, 10, 0, 0}, kHalf), 10 + 0.1 * 2, 1e-9) << "the sum, 2 s of it beside both";
+  const Timeline line = walk(set.programs[0], std::vector<double>{1, 3, 1, 0, 0}, kHalf);
+  ASSERT_GE(line.spans.size(), 3u);
+  EXPECT_NEAR(line.spans[0].end, 2, 1e-9);
+  EXPECT_NEAR(line.spans[1].end, 4, 1e-9);
 }
 
 TEST(Plan, AnEngineAllocatesWhatIsPlanned) {
