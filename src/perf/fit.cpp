@@ -191,6 +191,8 @@ class Solver {
     }
     for (int turn = 1; enough - too_few > 1; ++turn) {
       const std::int64_t between = enough - too_few, gain = (most - least) / between;
+      // A layer less would be over by a fifth of what a layer gives: no need to look.
+      if (least + gain * 4 / 5 > room_.device) break;
       const std::int64_t by_bytes = gain > 0 ? (most - room_.device + gain - 1) / gain : 0;
       const std::int64_t further = turn % 3 != 0 && by_bytes > 0 ? by_bytes : between / 2;
       placement.recompute_layers = std::clamp(too_few + further, too_few + 1, enough - 1);
