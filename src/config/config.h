@@ -72,6 +72,7 @@ struct Model {
   std::optional<bool> norm_topk;           // a token's weights of experts add up to 1; unset: as the family does
   std::vector<std::int64_t> dense_layers;  // those without experts
   double router_aux = 0.01;                // coefficient of the balance of loads in training
+  std::string router_balance = "layer";    // layer | model: of each layer's loads, or of their sums over layers
   double router_z_loss = 0;                // and of the square of the routers' logsumexp
   bool tied = false;
   std::int64_t pad_token = -1;             // its row of the embedding gets no gradient; -1: there is none

@@ -581,7 +581,8 @@ double measure(Measure how, std::span<const float> ours, std::span<const float> 
 
 Verification verify(FileSystem& files, const Path& folder, device::Device& device, const VerifyOptions& options) {
   const std::int64_t multiple = in_fp8(options) ? kFp8Tokens : 1;
-  const OracleCase given = read_case(files, folder, multiple);
+  OracleCase given = read_case(files, folder, multiple);
+  given.checkpoint.model.router_balance = "model";  // as transformers has it
   OracleCase c = given;
   c.checkpoint.model.router_aux = c.checkpoint.model.router_z_loss = 0;
   Verification v{.tokens = c.batch.real_tokens,

@@ -587,7 +587,7 @@ enum class Says { folder, user, whoever_wrote };
 Says who_says(std::string_view key) {
   if (!key.starts_with("model.") || key == "model.init_from" || key == "model.dropout" || key == "model.init")
     return Says::user;
-  if (key == "model.router_z_loss") return Says::user;
+  if (key == "model.router_z_loss" || key == "model.router_balance") return Says::user;
   if (key == "model.max_positions" || key == "model.init_std" || key == "model.router_aux") return Says::whoever_wrote;
   return Says::folder;
 }

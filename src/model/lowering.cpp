@@ -456,7 +456,7 @@ class Lower {
     b_.lm_loss(hidden, head, m_.batch.targets, {m_.losses, m_.loss_sum});
     if (lowering.training && model_.experts > 0)
       b_.balance_loss(m_.batch, m_.router_totals, model_.experts_per_token, static_cast<float>(model_.router_aux),
-                      static_cast<float>(model_.router_z_loss));
+                      static_cast<float>(model_.router_z_loss), model_.router_balance == "model");
     if (lowering.training) b_.backward();
     b_.end();
     if (lowering.training && rounds())

@@ -15,17 +15,20 @@
 //   Gradient: dy[s] = weights[t][j] * dout[t], 0 where a row belongs to no token;
 //             dweights[t][j] = dot(dout[t], y[places[t][j]]), 0 in padding.
 // route_grad:  g[j] = dweights[j], or with `normalise` (dweights[j] - dot(dweights, weights)) / sum of the chosen probs
-//   dprobs[e] = balance[e] + g of the choice that is e;   everything is 0 in padding
-//   dlogits   = probs * (dprobs - dot(probs, dprobs)) + balance[E] * lse * probs
+//   dprobs[e] = balance[layer][e] + g of the choice that is e;   everything is 0 in padding
+//   dlogits   = probs * (dprobs - dot(probs, dprobs)) + balance[layer][E] * lse * probs
 //   dx (+)= dlogits * weight;  dweight (+)= dlogits^T * x
 // router_load:  row `layer` of load = [E counts | E sums of probs over tokens | sum of entropies | sum of lse^2]
 //
-// balance_loss, over all layers of a micro-batch together: T tokens in L layers, c[e] counts and p[e] sums of probs.
-//   balance = E / (L T)^2 * sum over e of c[e] * p[e]        k where every expert has its share, E where one has all
+// balance_loss, of a micro-batch: T tokens in each of L layers, c[l][e] counts and p[l][e] sums of probs.
+//   balance = E / (L T^2) * sum over l and e of c[l][e] * p[l][e]    the mean over layers: k where every expert has its
+//             share, E where one has all
+//   balance = E / (L T)^2 * sum over e of c[e] * p[e], with `pooled`: c and p are sums over layers
 //   z_loss  = sum of lse^2 / (L T)
 // Losses are sums over pairs and divided by their number in the update, so these means are multiplied by the pairs of
 // the micro-batch. A step's value is then the mean of its micro-batches, weighted by pairs. Counts have no gradient:
-//   gradient[e] = coefficient * pairs * E / (L T)^2 * c[e];   gradient[E] = z_coefficient * pairs * 2 / (L T)
+//   gradient[l][e] = coefficient * pairs * E / (L T^2) * c[l][e], or with `pooled` * E / (L T)^2 * c[e]
+//   gradient[l][E] = z_coefficient * pairs * 2 / (L T)
 #pragma once
 
 #include "base/tensor.h"
@@ -63,6 +66,7 @@ struct Route {
   bool normalise{};
   T workspace{};  // bytes of scratch for a library; absent: it does without
   ProductHow how{};
+  std::int64_t layer{};  // of those with a router
 
   template <class F>
   auto map(F f) const {
@@ -76,7 +80,8 @@ struct Route {
                     f("weights", weights, Access::write),
                     normalise,
                     f("workspace", workspace, Access::write),
-                    how};
+                    how,
+                    layer};
   }
   double flops() const { return 2.0 * static_cast<double>(x.rows()) * static_cast<double>(weight.elements()); }
 };
@@ -91,7 +96,7 @@ struct RouteGrad {
   T choices;   // [n, k] i32
   T weights;   // [n, k] f32
   T dweights;  // [n, k] f32
-  T balance;   // [E + 1] f32: of BalanceLoss; absent: 0
+  T balance;   // [layers, E + 1] f32: of BalanceLoss; absent: 0
   T dx;        // [n, d]  = or +=
   T dweight;   // [E, d]  = or +=
   T dlogits;   // [n, E] f32  scratch; a card may keep two numbers of bf16 in each
@@ -100,7 +105,9 @@ struct RouteGrad {
   bool accumulate_weight{};  // dweight
   T workspace{};
   ProductHow how{};
+  std::int64_t layer{};
 
+  const float* own_balance() const { return balance.present() ? balance.f32() + layer * balance.columns() : nullptr; }
   template <class F>
   auto map(F f) const {
     using U = decltype(f("", x, Access::read));
@@ -119,7 +126,8 @@ struct RouteGrad {
                         accumulate,
                         accumulate_weight,
                         f("workspace", workspace, Access::write),
-                        how};
+                        how,
+                        layer};
   }
   double flops() const { return 4.0 * static_cast<double>(x.rows()) * static_cast<double>(weight.elements()); }
 };
@@ -235,12 +243,13 @@ struct BalanceLoss {
   static constexpr Again kAgain = Again::never;
   T load;      // [layers, 2 E + 2] f64
   T targets;   // [n] i32, negative where there is none
-  T gradient;  // [E + 1] f32  =  or absent
+  T gradient;  // [layers, E + 1] f32  =  or absent
   T totals;    // [layers + 1, E + 1] f64  = or +=: a row a layer with counts and the sum of entropies, and one that
                // begins with balance and z_loss, times pairs both
   std::int64_t per_token{};
   float coefficient{}, z_coefficient{};
   bool accumulate{};
+  bool pooled{};  // over layers, as transformers has it
 
   template <class F>
   auto map(F f) const {
@@ -252,7 +261,8 @@ struct BalanceLoss {
                           per_token,
                           coefficient,
                           z_coefficient,
-                          accumulate};
+                          accumulate,
+                          pooled};
   }
 };
 

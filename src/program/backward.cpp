@@ -161,10 +161,10 @@ class Backward {
     give(op.x, "gradient", true, [&](ValueId dx, bool add) {
       append(ops::RouteGrad<ValueId>{op.x, op.weight, op.probs, op.lse, op.choices, op.weights, dweights, balance, dx,
                                      w_.gradient_of_parameter(op.weight), dlogits, op.normalise, add, accumulate_weight,
-                                     w_.product_workspace(), op.how});
+                                     w_.product_workspace(), op.how, op.layer});
     });
   }
-  // The balance of experts has the same gradient for the probabilities of every token: one row, which the loss makes.
+  // The balance of experts has the same gradient for the probabilities of a layer's tokens: a row, which the loss makes.
   void rule(const ops::BalanceLoss<ValueId>& op) {
     if (op.gradient.present()) w_.hold(op.load, op.gradient);
   }

@@ -271,6 +271,7 @@ RoutedValues Builder::route(ValueId x, ValueId weight, const BatchValues& batch,
   route.workspace = w_.product_workspace();
   route.how = w_.lowering().products;
   route.how.math = ops::Math::full;  // whatever else is rounded: a token that is near two experts goes to the same
+  route.layer = routers_;
   w_.append(route, Phase::forward, "route");
   ops::SortByExpert<ValueId> sort{
       .choices = route.choices,
@@ -303,14 +304,14 @@ ValueId Builder::combine(ValueId y, const RoutedValues& routed) {
 }
 
 void Builder::balance_loss(const BatchValues& batch, ValueId totals, std::int64_t per_token, float coefficient,
-                           float z_coefficient) {
+                           float z_coefficient, bool pooled) {
   const Shape load = w_.shape(batch.router_load), all = w_.shape(totals);
   REDLINE_CHECK(routers_ == load[0] && all[0] == load[0] + 1, "{} routers, and room for the load of {}", routers_,
                 load[0]);
   const bool gradient = coefficient > 0 || z_coefficient > 0;
   w_.append(ops::BalanceLoss<ValueId>{batch.router_load, batch.targets,
-                                      gradient ? w_.statistic("gradient of balance", {all[1]}) : kAbsent, totals,
-                                      per_token, coefficient, z_coefficient, w_.claim_sum(totals)},
+                                      gradient ? w_.statistic("gradient of balance", {load[0], all[1]}) : kAbsent,
+                                      totals, per_token, coefficient, z_coefficient, w_.claim_sum(totals), pooled},
             Phase::forward, "balance loss");
 }
 

@@ -194,7 +194,7 @@ class Builder {
   ValueId combine(ValueId y, const RoutedValues& routed);
   // The second loss of a program with routers; `totals` of ops/experts.h. Without coefficients it has no gradient.
   void balance_loss(const BatchValues& batch, ValueId totals, std::int64_t per_token, float coefficient,
-                    float z_coefficient);
+                    float z_coefficient, bool pooled);
   ValueId rope_qk_norm(ValueId qkv, const RopeValues& rope, ops::HeadLayout layout, float eps, ops::NormOver over);
   ValueId attention(ValueId qkv, const BatchValues& batch, std::size_t layer, ops::HeadLayout layout,
                     const AttentionForm& form = {});

@@ -194,7 +194,7 @@ TEST(Combine, SumsOverExpertsAndTheirGradients) {
 TEST(Route, GradientsWithRoutingHeld) {
   for (const RouterCase& c : kRouterCases) {
     Routed r(c);
-    const Tensor dweights = r.memory.uniform({c.n, c.k}), balance = r.memory.uniform({c.experts + 1});
+    const Tensor dweights = r.memory.uniform({c.n, c.k}), balance = r.memory.uniform({2, c.experts + 1});
     Values x = values_of(r.x), weight = values_of(r.weight);
     const Values gs = values_of(dweights), bs = values_of(balance);
     for (const bool balanced : {false, true})
@@ -202,15 +202,28 @@ TEST(Route, GradientsWithRoutingHeld) {
         const Tensor dx = r.memory.uniform({c.n, c.d}), dweight = r.memory.uniform({c.experts, c.d});
         const Values dx_base = accumulate ? values_of(dx) : Values(),
                      dweight_base = accumulate ? values_of(dweight) : Values();
-        run_checked(r.memory, RouteGrad<Tensor>{r.x, r.weight, r.probs, r.lse, r.choices, r.weights, dweights,
-                                                balanced ? balance : Tensor{}, dx, dweight,
-                                                r.memory.zeros({c.n, c.experts}), c.normalise, accumulate, accumulate});
+        RouteGrad<Tensor> op{r.x,
+                             r.weight,
+                             r.probs,
+                             r.lse,
+                             r.choices,
+                             r.weights,
+                             dweights,
+                             balanced ? balance : Tensor{},
+                             dx,
+                             dweight,
+                             r.memory.zeros({c.n, c.experts}),
+                             c.normalise,
+                             accumulate,
+                             accumulate};
+        op.layer = 1;
+        run_checked(r.memory, op);
         const auto loss = [&] {
           const RouterReference at_point = routed_by_doubles(c, x, weight, r.choices.i32());
           double sum = dot(at_point.weights, gs);
           if (!balanced) return sum;
           for (std::size_t i = 0; i < at_point.probs.size(); ++i)
-            sum += at_point.probs[i] * bs[i % static_cast<std::size_t>(c.experts)];
+            sum += at_point.probs[i] * bs[entry(c.experts + 1) + i % entry(c.experts)];
           for (const double lse : at_point.lse) sum += bs.back() * lse * lse / 2;
           return sum;
         };
@@ -220,7 +233,8 @@ TEST(Route, GradientsWithRoutingHeld) {
   }
 }
 
-// Two routers of one batch: loads, balance as transformers defines it over the rows of all layers, and its gradient.
+// Two routers of one batch: loads, the balance of each layer's and as transformers defines it over the rows of all
+// layers, and its gradient.
 TEST(BalanceLoss, MatchesItsDefinition) {
   const RouterCase c{33, 19, 8, 3, 5, false};
   Routed layers[] = {Routed(c), Routed(c)};
@@ -232,7 +246,7 @@ TEST(BalanceLoss, MatchesItsDefinition) {
   run_checked(layers[1].memory, Route<Tensor>{layers[1].x, layers[1].weight, offsets, layers[1].probs, layers[1].lse,
                                               layers[1].choices, layers[1].weights, false});
   const double rows = 2.0 * static_cast<double>(c.n - c.padding), e_count = static_cast<double>(c.experts);
-  Values mean(entry(c.experts)), entropy(2);
+  Values mean(entry(c.experts)), mean_of_layer[2] = {mean, mean}, entropy(2);
   std::vector<Values> share(entry(c.k), Values(entry(c.experts)));  // f(j, e)
   Values loads(entry(2 * c.experts));
   double z = 0;
@@ -246,6 +260,7 @@ TEST(BalanceLoss, MatchesItsDefinition) {
       for (std::int64_t e = 0; e < c.experts; ++e) {
         const double p = static_cast<double>(r.probs.f32()[i * c.experts + e]);
         mean[entry(e)] += p / rows;
+        mean_of_layer[l][entry(e)] += 2 * p / rows;
         entropy[entry(l)] -= p * std::log(p);
       }
       for (std::int64_t j = 0; j < c.k; ++j) {
@@ -255,43 +270,52 @@ TEST(BalanceLoss, MatchesItsDefinition) {
       z += std::pow(static_cast<double>(r.lse.f32()[i]), 2) / rows;
     }
   }
-  double balance = 0;
-  for (const Values& of_choice : share) balance += e_count * dot(of_choice, mean);
+  double pooled_balance = 0, balance = 0;
+  for (const Values& of_choice : share) pooled_balance += e_count * dot(of_choice, mean);
+  for (std::int64_t l = 0; l < 2; ++l)
+    for (std::int64_t e = 0; e < c.experts; ++e)
+      balance += e_count * loads[entry(l * c.experts + e)] / rows * mean_of_layer[l][entry(e)];
+  EXPECT_GT(balance, pooled_balance);  // what one layer has too much of the other has too little of
 
-  const Tensor targets = memory.integers({3, -1, 0, 5, -1}), gradient = memory.zeros({c.experts + 1});
+  const Tensor targets = memory.integers({3, -1, 0, 5, -1}), gradient = memory.zeros({2, c.experts + 1});
   constexpr double kPairs = 3;
-  for (const bool accumulate : {false, true}) {
+  for (const auto& [accumulate, pooled] : {std::pair(false, false), {true, false}, {false, true}, {true, true}}) {
     for (std::int64_t i = 0; i < totals.elements(); ++i) totals.as<double>()[i] = 7;
-    run_checked(memory, BalanceLoss<Tensor>{load, targets, gradient, totals, c.k, 0.5f, 0.25f, accumulate});
+    run_checked(memory, BalanceLoss<Tensor>{load, targets, gradient, totals, c.k, 0.5f, 0.25f, accumulate, pooled});
     const double base = accumulate ? 7 : 0, *const row = totals.as<double>() + 2 * (c.experts + 1);
-    EXPECT_NEAR(row[0], base + kPairs * balance, 1e-6);
+    EXPECT_NEAR(row[0], base + kPairs * (pooled ? pooled_balance : balance), 1e-6);
     EXPECT_NEAR(row[1], base + kPairs * z, 1e-5);
     for (std::int64_t l = 0; l < 2; ++l) {
       for (std::int64_t e = 0; e < c.experts; ++e)
         EXPECT_EQ(totals.as<double>()[l * (c.experts + 1) + e], base + loads[entry(l * c.experts + e)]);
       EXPECT_NEAR(totals.as<double>()[l * (c.experts + 1) + c.experts], base + entropy[entry(l)], 1e-6);
+      const float* const of_layer = gradient.f32() + l * (c.experts + 1);
+      for (std::int64_t e = 0; e < c.experts; ++e) {
+        const double counted =
+            pooled ? loads[entry(e)] + loads[entry(c.experts + e)] : 2 * loads[entry(l * c.experts + e)];
+        EXPECT_NEAR(static_cast<double>(of_layer[e]), 0.5 * kPairs * e_count * counted / (rows * rows), 1e-6);
+      }
+      EXPECT_NEAR(static_cast<double>(of_layer[c.experts]), 0.25 * kPairs * 2 / rows, 1e-6);
     }
   }
-  for (std::int64_t e = 0; e < c.experts; ++e) {
-    const double counted = loads[entry(e)] + loads[entry(c.experts + e)];
-    EXPECT_NEAR(static_cast<double>(gradient.f32()[e]), 0.5 * kPairs * e_count * counted / (rows * rows), 1e-6);
-  }
-  EXPECT_NEAR(static_cast<double>(gradient.f32()[c.experts]), 0.25 * kPairs * 2 / rows, 1e-6);
   BalanceLoss<Tensor> without{load, targets, {}, totals, c.k, 0, 0, false};
   run_checked(memory, without);
 }
 
-// Every expert has its share: k. One has all: E, with k = 1.
+// Every expert has its share: k. One of each layer has all: E, with k = 1, which sums over layers do not show.
 TEST(BalanceLoss, IsKWhenEvenAndEWhenCollapsed) {
   constexpr std::int64_t kExperts = 4;
-  for (const bool even : {true, false}) {
+  for (const auto& [even, pooled] : {std::pair(true, false), {true, true}, {false, false}, {false, true}}) {
     Memory memory;
-    const Tensor load = memory.array(DType::f64, {1, load_columns(kExperts)});
-    const Tensor totals = memory.array(DType::f64, {2, total_columns(kExperts)});
-    for (std::int64_t e = 0; e < kExperts; ++e)
-      load.as<double>()[e] = load.as<double>()[kExperts + e] = even ? 2 : e == 1 ? 8 : 0;
-    run_checked(memory, BalanceLoss<Tensor>{load, memory.integers({1, 2}), {}, totals, 1, 0, 0, false});
-    EXPECT_DOUBLE_EQ(totals.as<double>()[kExperts + 1], 2 * (even ? 1.0 : 4.0));
+    const Tensor load = memory.array(DType::f64, {kExperts, load_columns(kExperts)});
+    const Tensor totals = memory.array(DType::f64, {kExperts + 1, total_columns(kExperts)});
+    for (std::int64_t l = 0; l < kExperts; ++l)
+      for (std::int64_t e = 0; e < kExperts; ++e) {
+        double* const row = load.as<double>() + l * load_columns(kExperts);
+        row[e] = row[kExperts + e] = even ? 2 : e == l ? 8 : 0;
+      }
+    run_checked(memory, BalanceLoss<Tensor>{load, memory.integers({1, 2}), {}, totals, 1, 0, 0, false, pooled});
+    EXPECT_DOUBLE_EQ(totals.as<double>()[kExperts * (kExperts + 1)], 2 * (even || pooled ? 1.0 : 4.0));
   }
 }
 

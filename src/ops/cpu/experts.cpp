@@ -2,6 +2,7 @@
 // sort and balance are short and run on one.
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <vector>
 
 #include "base/error.h"
@@ -73,7 +74,7 @@ void run(const Route<Tensor>& op, ThreadPool& pool) {
 
 void run(const RouteGrad<Tensor>& op, ThreadPool& pool) {
   const std::int64_t n = op.x.rows(), d = op.x.columns(), experts = op.weight.rows(), k = op.choices.columns();
-  const float* const balance = op.balance.present() ? op.balance.f32() : nullptr;
+  const float* const balance = op.own_balance();
   for_rows(pool, n, experts, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       const float *const probs = op.probs.f32() + i * experts, *const dweights = op.dweights.f32() + i * k;
@@ -208,29 +209,33 @@ void run(const BalanceLoss<Tensor>& op, ThreadPool&) {
   const std::int64_t layers = op.load.rows(), experts = op.totals.columns() - 1;
   const auto e_count = static_cast<double>(experts);
   const double* const load = op.load.as<double>();
-  std::vector<double> counts(static_cast<std::size_t>(experts)), probs(counts.size());
-  double routed = 0, z = 0;
+  std::vector<double> counts(static_cast<std::size_t>(experts)), probs(counts.size());  // over layers
+  double routed = 0, z = 0, products = 0;
   for (std::int64_t l = 0; l < layers; ++l) {
     const double* const row = load + l * load_columns(experts);
     for (std::int64_t e = 0; e < experts; ++e) {
       routed += row[e];
       counts[static_cast<std::size_t>(e)] += row[e];
       probs[static_cast<std::size_t>(e)] += row[experts + e];
+      if (!op.pooled) products += row[e] * row[experts + e];
     }
     z += row[2 * experts + 1];
   }
+  if (op.pooled) products = std::inner_product(counts.begin(), counts.end(), probs.begin(), 0.0);
   const double rows = routed / static_cast<double>(op.per_token);  // layers x tokens
   const auto pairs = static_cast<double>(
       std::count_if(op.targets.i32(), op.targets.i32() + op.targets.elements(), [](std::int32_t t) { return t >= 0; }));
-  const double share = rows > 0 ? e_count / (rows * rows) : 0;
-  double balance = 0;
-  for (std::size_t e = 0; e < counts.size(); ++e) balance += share * counts[e] * probs[e];
+  const double share = rows > 0 ? e_count * (op.pooled ? 1 : static_cast<double>(layers)) / (rows * rows) : 0;
+  const double balance = share * products;
   const double z_loss = rows > 0 ? z / rows : 0;
   if (op.gradient.present()) {
     const double coefficient = static_cast<double>(op.coefficient), of_z = static_cast<double>(op.z_coefficient);
-    for (std::size_t e = 0; e < counts.size(); ++e)
-      op.gradient.f32()[e] = static_cast<float>(coefficient * pairs * share * counts[e]);
-    op.gradient.f32()[experts] = static_cast<float>(rows > 0 ? of_z * pairs * 2 / rows : 0);
+    for (std::int64_t l = 0; l < layers; ++l) {
+      const double* const own = op.pooled ? counts.data() : load + l * load_columns(experts);
+      float* const gradient = op.gradient.f32() + l * (experts + 1);
+      for (std::int64_t e = 0; e < experts; ++e) gradient[e] = static_cast<float>(coefficient * pairs * share * own[e]);
+      gradient[experts] = static_cast<float>(rows > 0 ? of_z * pairs * 2 / rows : 0);
+    }
   }
   double* const totals = op.totals.as<double>();
   if (!op.accumulate) std::fill_n(totals, op.totals.elements(), 0.0);

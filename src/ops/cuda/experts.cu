@@ -470,7 +470,7 @@ constexpr int kBalanceThreads = 1024;
 // One block; a thread has an expert at a time.
 __global__ void __launch_bounds__(kBalanceThreads)
     balance_loss(const double* load, int layers, int experts, const std::int32_t* targets, std::int64_t n,
-                 int per_token, double coefficient, double z_coefficient, bool accumulate, float* gradient,
+                 int per_token, double coefficient, double z_coefficient, bool pooled, bool accumulate, float* gradient,
                  double* totals) {
   __shared__ double parts[4][kMaxWarps];
   const int columns = 2 * experts + 2;
@@ -479,14 +479,15 @@ __global__ void __launch_bounds__(kBalanceThreads)
   for (int e = static_cast<int>(threadIdx.x); e < experts; e += kBalanceThreads) {
     double count = 0, probs = 0;
     for (int l = 0; l < layers; ++l) {
-      const double here = load[l * columns + e];
+      const double here = load[l * columns + e], mass = load[l * columns + experts + e];
       count += here;
-      probs += load[l * columns + experts + e];
+      probs += mass;
+      if (!pooled) both += here * mass;
       double& total = totals[l * (experts + 1) + e];
       total = accumulate ? total + here : here;
     }
     routed += count;
-    both += count * probs;
+    if (pooled) both += count * probs;
   }
   for (int l = static_cast<int>(threadIdx.x); l < layers; l += kBalanceThreads) {
     const double entropy = load[l * columns + 2 * experts];
@@ -496,7 +497,7 @@ __global__ void __launch_bounds__(kBalanceThreads)
   }
   const double pairs = row_sum(found, parts[0]), rows = row_sum(routed, parts[1]) / per_token;  // layers x tokens
   const double products = row_sum(both, parts[2]), squares = row_sum(z, parts[3]);
-  const double share = rows > 0 ? experts / (rows * rows) : 0;
+  const double share = rows > 0 ? static_cast<double>(experts) * (pooled ? 1 : layers) / (rows * rows) : 0;
   const double balance = share * products * pairs, z_loss = rows > 0 ? squares / rows * pairs : 0;
   for (int c = static_cast<int>(threadIdx.x); c < experts + 1; c += kBalanceThreads) {
     double& total = totals[static_cast<std::int64_t>(layers) * (experts + 1) + c];
@@ -507,9 +508,12 @@ __global__ void __launch_bounds__(kBalanceThreads)
   for (int e = static_cast<int>(threadIdx.x); e < experts; e += kBalanceThreads) {
     double count = 0;
     for (int l = 0; l < layers; ++l) count += load[l * columns + e];
-    gradient[e] = static_cast<float>(coefficient * pairs * share * count);
+    for (int l = 0; l < layers; ++l)
+      gradient[l * (experts + 1) + e] =
+          static_cast<float>(coefficient * pairs * share * (pooled ? count : load[l * columns + e]));
   }
-  if (threadIdx.x == 0) gradient[experts] = static_cast<float>(rows > 0 ? z_coefficient * pairs * 2 / rows : 0);
+  for (int l = static_cast<int>(threadIdx.x); l < layers; l += kBalanceThreads)
+    gradient[l * (experts + 1) + experts] = static_cast<float>(rows > 0 ? z_coefficient * pairs * 2 / rows : 0);
 }
 
 int small(std::int64_t i) { return static_cast<int>(i); }
@@ -555,7 +559,7 @@ void run(const Route<Tensor>& op, const Launch& launch) {
 
 void run(const RouteGrad<Tensor>& op, const Launch& launch) {
   const std::int64_t n = op.x.rows(), experts = op.weight.rows(), k = op.choices.columns();
-  const float* const balance = op.balance.present() ? op.balance.f32() : nullptr;
+  const float* const balance = op.own_balance();
   for_experts(experts, [&]<int kPerLane>() {
     const auto start = [&]<class T>(T* dlogits) {
       logits_grad<T, kPerLane><<<blocks_for(n, kTokensAtOnce), kWarpsOfTokens, 0, launch.stream>>>(
@@ -653,8 +657,8 @@ void run(const BalanceLoss<Tensor>& op, const Launch& launch) {
   balance_loss<<<1, kBalanceThreads, 0, launch.stream>>>(
       op.load.as<double>(), small(op.load.rows()), small(op.totals.columns() - 1), op.targets.i32(),
       op.targets.elements(), small(op.per_token), static_cast<double>(op.coefficient),
-      static_cast<double>(op.z_coefficient), op.accumulate, op.gradient.present() ? op.gradient.f32() : nullptr,
-      op.totals.as<double>());
+      static_cast<double>(op.z_coefficient), op.pooled, op.accumulate,
+      op.gradient.present() ? op.gradient.f32() : nullptr, op.totals.as<double>());
   REDLINE_LAUNCHED();
 }
 

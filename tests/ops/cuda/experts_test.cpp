@@ -80,7 +80,7 @@ TEST_F(CudaExperts, OfEqualExpertsTheLowerIsFirst) {
 TEST_F(CudaExperts, RouteGradientsAgree) {
   for (const CardRouterCase& c : kCardRouterCases) {
     CardRouted r(c);
-    const Tensor dweights = r.memory.uniform({c.n, c.k}), balance = r.memory.uniform({c.experts + 1});
+    const Tensor dweights = r.memory.uniform({c.n, c.k}), balance = r.memory.uniform({3, c.experts + 1});
     for (const bool balanced : {false, true})
       for (const bool accumulate : {false, true}) {
         const Tensor dx = r.memory.uniform({c.n, c.d}), dweight = r.memory.uniform({c.experts, c.d});
@@ -97,7 +97,8 @@ TEST_F(CudaExperts, RouteGradientsAgree) {
                                    .dlogits = r.memory.zeros({c.n, c.experts}),
                                    .normalise = c.normalise,
                                    .accumulate = accumulate,
-                                   .accumulate_weight = accumulate};
+                                   .accumulate_weight = accumulate,
+                                   .layer = 1};
         // The gradient of weights has both parts of dlogits: it is nearly as close in bf16 as in fp32.
         for (const auto& run : expect_agreement(card(), op))
           expect_near_in_norm("dweight", run.at("dweight"), values_of(dweight), 3e-5);
@@ -182,14 +183,15 @@ TEST_F(CudaExperts, LoadAndBalanceAgree) {
     for (std::size_t i = 0; i < targets.size(); ++i) targets[i] = i % 3 == 0 ? -1 : 5;
     const Tensor totals = r.memory.array(DType::f64, {4, total_columns(c.experts)});
     for (const bool accumulate : {false, true})
-      for (const bool gradient : {false, true}) {
-        std::fill_n(totals.as<double>(), totals.elements(), 7.0);
-        expect_agreement(
-            card(),
-            BalanceLoss<Tensor>{load, r.memory.integers(targets), gradient ? r.memory.zeros({c.experts + 1}) : Tensor{},
-                                totals, c.k, 0.5f, 0.25f, accumulate},
-            {.f32 = 1e-6, .types = {DType::f32}, .shifts = {0}});
-      }
+      for (const bool gradient : {false, true})
+        for (const bool pooled : {false, true}) {
+          std::fill_n(totals.as<double>(), totals.elements(), 7.0);
+          expect_agreement(card(),
+                           BalanceLoss<Tensor>{load, r.memory.integers(targets),
+                                               gradient ? r.memory.zeros({3, c.experts + 1}) : Tensor{}, totals, c.k,
+                                               0.5f, 0.25f, accumulate, pooled},
+                           {.f32 = 1e-6, .types = {DType::f32}, .shifts = {0}});
+        }
   }
 }
 
