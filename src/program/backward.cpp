@@ -164,7 +164,7 @@ class Backward {
                                      w_.product_workspace(), op.how, op.layer});
     });
   }
-  // The balance of experts has the same gradient for the probabilities of a layer's tokens: a row, which the loss makes.
+  // The balance of experts has one gradient for the probabilities of a layer's tokens: a row, which the loss makes.
   void rule(const ops::BalanceLoss<ValueId>& op) {
     if (op.gradient.present()) w_.hold(op.load, op.gradient);
   }
