@@ -6,6 +6,7 @@ Usage: package_test.py BUILD
 
 Nothing is compiled. Where the system has no dpkg the .deb is left out, and a line says so.
 """
+import argparse
 import base64
 import glob
 import hashlib
@@ -139,10 +140,18 @@ class Installed(unittest.TestCase):
         self.assertIn("-DREDLINE_WHEEL=ON", done.stderr)
         self.assertEqual(os.listdir(self.folder), [])
 
+    def test_licences_of_what_is_no_package_here(self):
+        text = os.path.join(self.folder, "unpacked-headers", "copyright")
+        os.makedirs(os.path.dirname(text))
+        with open(text, "w", encoding="utf-8") as file:
+            file.write("MIT")
+        self.assertEqual(package.licence_files("", "unpacked-headers", (self.folder,)), {"unpacked-headers.txt": text})
+        self.assertEqual(package.licence_files("", "unpacked-headers", ("/nonexistent",)), {})
+
     def test_a_library_from_elsewhere_is_told(self):
         """The check of the packages can fail: an archive whose libraries are gone takes them from the system."""
         prefix = os.path.join(self.folder, "prefix")
-        package.stage(BUILD, prefix, {})
+        package.stage(argparse.Namespace(build=BUILD, licences=[]), prefix, {})
         with self.assertRaisesRegex(SystemExit, "and not from the package"):
             package.try_out(prefix, {})
 
