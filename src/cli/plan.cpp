@@ -161,7 +161,11 @@ void print_model(const Planned& p) {
                     report::flop_rate(m.peak_flops), m.source, m.copy_rate * 1e-9, size(m.memory), computes_in(p)));
   if (p.config.precision.matmul == "fp8") {
     const bool lacks = m.kind == device::Kind::cuda && m.tflops.fp8 == 0;
-    print(fmt::format("fp8       {}{}\n", model::in_words(products_in_fp8(p)), lacks ? ": the card has no fp8" : ""));
+    const bool chooses = p.config.model.experts > 0 && p.config.precision.fp8 == "auto" && !lacks;
+    print(fmt::format("fp8       {}{}\n", model::in_words(products_in_fp8(p)),
+                      lacks     ? ": the card has no fp8"
+                      : chooses ? "; a run leaves out those that are slower so, as gradients of experts' weights are"
+                                : ""));
   }
   print(fmt::format("model     {}\n", parameters_of(p.plan)));
   const perf::FlopParts& f = p.plan.flops;

@@ -72,8 +72,8 @@ std::vector<Key> build_table() {
      "coefficient of the balance of experts in training: with it routers learn to share tokens out evenly; reported "
      "losses are without it"},
     {"model.router_balance", allowed, in<model, &Model::router_balance>(), any(), {"layer", "model"}, "",
-     "what model.router_aux evens out: the loads of each layer, or their sums over layers, as transformers has it, which "
-     "lets a layer send all tokens to a few experts where another takes others"},
+     "what model.router_aux evens out: the loads of each layer, or their sums over layers, as transformers has it, "
+     "which lets a layer send all tokens to a few experts where another takes others", "\"model\""},
     {"model.router_z_loss", allowed, in<model, &Model::router_z_loss>(), at_least(0), {}, "",
      "coefficient of the mean square of the routers' logsumexp in training, which keeps their logits small"},
     {"model.vocab", never, in<model, &Model::vocab>(), between(1, 1 << 24), {}, "",

@@ -300,6 +300,7 @@ std::vector<std::string> gains_of_types(const Fit& fit, const config::Config& co
     all.push_back(config);
     all.back().precision.gradients = "bf16";
   }
+  constexpr double kNotable = 1.005;  // less would be told as 0%
   for (const config::Config& coarser : all) {
     const Fit other = find_fit(coarser, machine, fit.room);
     const double before = fit.found() ? fit.seconds() : 0, after = other.found() ? other.seconds() : 0;
@@ -307,9 +308,9 @@ std::vector<std::string> gains_of_types(const Fit& fit, const config::Config& co
     if (after == 0) continue;
     gains.push_back(fmt::format("{}: {} less, {}", fmt::join(train::changed_keys(config, coarser), " "),
                                 train::memory_in_words(less),
-                                before == 0      ? std::string("and it fits")
-                                : after < before ? fmt::format("{:.0f}% faster", 100 * (before / after - 1))
-                                                 : "no faster"));
+                                before == 0                 ? std::string("and it fits")
+                                : after * kNotable < before ? fmt::format("{:.0f}% faster", 100 * (before / after - 1))
+                                                            : "no faster"));
   }
   return gains;
 }

@@ -225,7 +225,9 @@ class LearningRules {
     const std::string when = fmt::format("in the mean of {} from step {} to {}", counted(l_.router_looks, "look"),
                                          l_.first_look, l_.last_look);
     const std::vector<std::string> changes = {
-        fmt::format("model.router_aux={:g}", std::max(kUsualAux, 2 * c_.model.router_aux))};
+        c_.model.router_balance == "model"
+            ? "model.router_balance=layer"
+            : fmt::format("model.router_aux={:g}", std::max(kUsualAux, 2 * c_.model.router_aux))};
     if (collapsed > 0)
       found_.push_back({Illness::collapsed_router,
                         fmt::format("the tokens of layer {} go to experts as if it had {:.1f} of its {}, {}",

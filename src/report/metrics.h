@@ -239,8 +239,9 @@ inline constexpr auto kMetrics = [] {
              {Section::norms, 3, "Noise scale of the gradient, tokens", Figure::number, kFromZero}),
       metric("balance", read_in<&M::router, &E::balance>, "",
              "balance loss of the routers over the step's micro-batches, without its coefficient (`model.router_aux`) "
-             "and not part of `loss`: `model.experts_per_token` where loads are even, up to `model.experts`; these "
-             "five are there where layers have experts",
+             "and not part of `loss`: `model.experts_per_token` where loads are even, up to `model.experts`; the mean "
+             "over layers, or with `model.router_balance = \"model\"` of all layers together, where an even value says "
+             "nothing of a layer; these five are there where layers have experts",
              "experts/balance", {"balance", "Balance loss of the routers."},
              {Section::experts, 1, "Balance loss", Figure::number, kSmooth}),
       metric("router_z", read_in<&M::router, &E::z_loss>, "",

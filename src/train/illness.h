@@ -103,9 +103,11 @@ inline constexpr auto kIllnesses = [] {
        kOverfitting},
       {few_tokens, "few_tokens", "too few tokens", "more train.max_steps, or a smaller model", kDeadModel},
       {starving_expert, "starving_expert", "experts that starve",
-       "a higher model.router_aux shares tokens out more evenly", kExperts},
+       "model.router_balance=layer where it is model, or a higher model.router_aux shares tokens out more evenly",
+       kExperts},
       {collapsed_router, "collapsed_router", "a router that has collapsed",
-       "a higher model.router_aux, a lower optim.lr or a longer warm-up from the start on; a router seldom recovers",
+       "model.router_balance=layer where it is model, else a higher model.router_aux, a lower optim.lr or a longer "
+       "warm-up from the start on; a router seldom recovers",
        kExperts},
       {thin_experts, "thin_experts", "few rows for each expert",
        "a larger train.batch_size, at the cost of fewer train.accumulate, gives every expert more rows", kExperts},

@@ -90,8 +90,10 @@ constexpr auto kConditional = std::to_array<Conditional>({
 
 void doubt_idle_keys(const Config& c, std::vector<Doubt>& doubts) {
   const Config defaults;
+  // A run's own file has all keys, but for those that are newer than it; nobody writes most of these by hand.
   const bool has_all =
-      std::ranges::all_of(kConditional, [&](const Conditional& row) { return c.origins.written(row.key); });
+      2 * std::ranges::count_if(kConditional, [&](const Conditional& row) { return c.origins.written(row.key); }) >
+      std::ssize(kConditional);
   for (const Conditional& row : kConditional) {
     if (row.counts(c) || !c.origins.written(row.key)) continue;
     const config::Key& key = *config::find_key(row.key);

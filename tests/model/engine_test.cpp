@@ -413,6 +413,56 @@ TEST(Experts, PaddingIsRoutedNowhere) {
   }
 }
 
+// Of each layer's loads, and of their sums. A step is so small that no token takes other experts.
+TEST(Experts, TheBalanceHasTheGradientOfItsDefinition) {
+  device::CpuDevice device(1);
+  config::Model model = tiny_model("olmoe");
+  model.router_aux = 3;
+  std::vector<std::vector<float>> seen;
+  for (const char* balance : {"layer", "model"}) {
+    model.router_balance = balance;
+    TinyEngine engine(model, engine_options(), device);
+    const data::Batch batch = tiny_batch(model.vocab);
+    engine.upload(batch);
+    engine.set_step(0, 0, 1, 0);
+    engine.micro_step(true);
+    seen.push_back(array_of(engine, optim::kGradients));
+    const std::vector<float>& gradient = seen.back();
+    const std::span<float> p = array_on_host(engine, optim::kParameters);
+    const std::vector<float> start(p.begin(), p.end());
+    const Random random(9, 9);
+    const auto pairs = static_cast<double>(batch.pairs);
+    int routers = 0;
+    for (std::size_t row = 0; row < engine.table().size(); ++row) {
+      const Shape& shape = engine.table()[row].shape;
+      if (shape.rank() != 2 || shape[0] != model.experts) continue;
+      ++routers;
+      const std::int64_t begin = engine.layout().offsets[row], n = shape.elements();
+      const auto loss_at = [&](double h) {
+        for (std::int64_t i = 0; i < n; ++i) {
+          const auto e = static_cast<std::size_t>(begin + i);
+          p[e] = start[e] + static_cast<float>(h * random.normal(e));
+        }
+        engine.micro_step(true);
+        std::copy_n(start.begin() + begin, n, p.begin() + begin);
+        return engine.loss_sum() +
+               model.router_aux * pairs * router_figures(model, engine.router_totals(), pairs).balance;
+      };
+      double expected = 0;
+      for (std::int64_t i = 0; i < n; ++i) {
+        const auto e = static_cast<std::size_t>(begin + i);
+        expected += static_cast<double>(gradient[e]) * random.normal(e);
+      }
+      constexpr double kStep = 1e-3;
+      const double measured = (loss_at(kStep) - loss_at(-kStep)) / (2 * kStep);
+      EXPECT_GT(std::abs(expected), 0.5) << "too little to be told from rounding";
+      EXPECT_NEAR(measured, expected, 0.02 * std::abs(expected) + 0.02) << balance << ", " << engine.table()[row].name;
+    }
+    EXPECT_EQ(routers, 2);
+  }
+  EXPECT_GT(relative_error(seen[0], seen[1]), 1e-3);
+}
+
 TEST(Dropout, DependsOnTheStepAndOnTheMicroBatch) {
   config::Model model = tiny_model("llama");
   model.dropout = 0.3;

@@ -169,6 +169,10 @@ TEST(Learning, ExpertsThatStarveAndARouterThatHasCollapsed) {
   EXPECT_TRUE(says(hungry[0].costs, {"1 of 16 experts"}));
   EXPECT_EQ(hungry[0].changes, std::vector<std::string>{"model.router_aux=0.02"});
   EXPECT_NEAR(hungry[0].share, 1.0 / 16, 1e-12);
+  config::Config pooled = c;
+  pooled.model.router_balance = "model";
+  EXPECT_EQ(illnesses_of_learning(pooled, with_routers(pooled, {even, starving}), kParameters)[0].changes,
+            std::vector<std::string>{"model.router_balance=layer"});
   const auto collapsed = of({taken, even, even, even});
   ASSERT_EQ(found(collapsed), Illnesses{Illness::collapsed_router}) << "its experts starve for that reason";
   EXPECT_TRUE(says(collapsed[0].found, {"layer 0", "as if it had 2.0 of its 8"}));

@@ -170,6 +170,14 @@ TEST(Doubts, AWholeFileIsQuietButForWhatWasChanged) {
   EXPECT_EQ(doubts_of(with({}, "gqa-180m")), "");
   EXPECT_TRUE(testing::says(doubts_of(with({"optim.muon_rounds=6"})), {"whole.toml:", "optim.muon_rounds = 6"}));
   EXPECT_TRUE(testing::says(doubts_of(with({}), {"optim.muon_rounds=5"}), "optim.muon_rounds = 5"));
+  // A run of an earlier redline lacks what came since.
+  std::string older = config::dump(with({}));
+  const std::size_t at = older.find("rope_truncate");
+  ASSERT_NE(at, std::string::npos);
+  older.erase(at, older.find('\n', at) + 1 - at);
+  real_files().replace(temp.path() / "older.toml", older);
+  EXPECT_EQ(doubts_about(config::load({.file = (temp.path() / "older.toml").string(), .preset = "", .overrides = {}})),
+            "");
 }
 
 TEST(Rate, IsShort) {
