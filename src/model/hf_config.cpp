@@ -360,8 +360,7 @@ void refuse_unsupported(const io::Json& json, const Family& family, const std::s
     if (const auto* part = std::ranges::find(kUnknownParts, key, &UnknownPart::key); part != std::end(kUnknownParts))
       fail_user(
           "{}: {} is {}: it {}; redline's {} has no such part, so weights that were trained with it cannot be read, "
-          "and "
-          "from a config.json of others the key is to be removed",
+          "and from a config.json of others the key is to be removed",
           file, key, said, part->does, family.hf_architecture);
     std::vector<std::string_view> having;
     for (const Family* f : families())
@@ -369,8 +368,7 @@ void refuse_unsupported(const io::Json& json, const Family& family, const std::s
     if (!having.empty())
       fail_user(
           "{}: {} is {}: it belongs to {}, and a {} has no such part; remove the key, unless the weights are of "
-          "another "
-          "family",
+          "another family",
           file, io::in_quotes(key), said, fmt::join(having, ", "), family.hf_architecture);
     fail_user(
         "{}: redline does not know {}, which is {}: with it {} may compute something else; remove the key, if "
