@@ -43,6 +43,7 @@ CorpusOptions corpus_options(const config::Data& data) {
 
 CorpusOptions corpus_options(const config::Config& config) {
   CorpusOptions o = corpus_options(config.data);
+  o.read.row = config.train.seq_len;
   if (config.origins.known(kVocabulary) || !config.model.init_from.empty()) o.read.vocabulary = config.model.vocab;
   return o;
 }

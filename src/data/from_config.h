@@ -10,7 +10,8 @@
 namespace redline::data {
 
 CorpusOptions corpus_options(const config::Data& data);
-// With the model's vocabulary, where anything says it, which tells uint16 ids from wider ones.
+// With the model's vocabulary, where anything says it, which tells uint16 ids from wider ones, and with the length of
+// a row.
 CorpusOptions corpus_options(const config::Config& config);
 
 // model.vocab, where nothing says it: the vocabulary of the data's tokenizer, or of a header. Token files that bring

@@ -238,22 +238,26 @@ class Ping final : public DocumentSource {
   mutable std::vector<std::uint16_t> lengths_;
 };
 
-// Documents of 2^16 uniform tokens and the target of the last: the loader cuts them into full rows, every token of
-// which has a target.
-constexpr std::int64_t kRandomLength = (1 << 16) + 1;
+// Documents of uniform tokens, as many as whole rows have, 2^16 or more, and the target of the last: the loader cuts
+// them into full rows, every token of which has a target.
+constexpr std::int64_t kRandomLength = 1 << 16;
 constexpr std::string_view kRandomPrefix = "random:";
 
 class RandomTokens final : public DocumentSource {
  public:
-  RandomTokens(std::uint64_t seed, std::int64_t vocabulary) : seed_(seed), vocabulary_(vocabulary) {}
+  RandomTokens(std::uint64_t seed, std::int64_t vocabulary, std::int64_t row)
+      : seed_(seed), vocabulary_(vocabulary), length_((kRandomLength + row - 1) / row * row + 1) {}
 
   std::string name() const override { return fmt::format("random tokens below {}", vocabulary_); }
   std::int64_t documents() const override { return 0; }
   std::int64_t vocabulary() const override { return vocabulary_; }
-  std::uint64_t fingerprint() const override { return Random(seed_, 0).bits(static_cast<std::uint64_t>(vocabulary_)); }
+  std::uint64_t fingerprint() const override {
+    const std::uint64_t bits = Random(seed_, 0).bits(static_cast<std::uint64_t>(vocabulary_));
+    return bits ^ static_cast<std::uint64_t>(length_ - kRandomLength - 1);
+  }
   void read(std::int64_t index, std::vector<std::int32_t>& tokens) const override {
     tokens.clear();
-    append(index, 0, kRandomLength, tokens);
+    append(index, 0, length_, tokens);
   }
   void append(std::int64_t index, std::int64_t begin, std::int64_t count,
               std::vector<std::int32_t>& tokens) const override {
@@ -266,7 +270,7 @@ class RandomTokens final : public DocumentSource {
           (std::uint64_t{words[static_cast<std::size_t>(i % 4)]} * static_cast<std::uint64_t>(vocabulary_)) >> 32));
     }
   }
-  std::int64_t length(std::int64_t) const override { return kRandomLength; }
+  std::int64_t length(std::int64_t) const override { return length_; }
   std::string decode(const std::vector<std::int32_t>& tokens) const override {
     return fmt::format("{}", fmt::join(tokens, " "));
   }
@@ -274,7 +278,7 @@ class RandomTokens final : public DocumentSource {
 
  private:
   std::uint64_t seed_;
-  std::int64_t vocabulary_;
+  std::int64_t vocabulary_, length_;
 };
 
 }  // namespace
@@ -283,8 +287,8 @@ std::unique_ptr<DocumentSource> make_ping(std::int64_t seed, std::int64_t docume
   return std::make_unique<Ping>(seed, documents, part);
 }
 
-std::unique_ptr<DocumentSource> make_random_tokens(std::int64_t seed, std::int64_t vocabulary) {
-  return std::make_unique<RandomTokens>(static_cast<std::uint64_t>(seed), vocabulary);
+std::unique_ptr<DocumentSource> make_random_tokens(std::int64_t seed, std::int64_t vocabulary, std::int64_t row) {
+  return std::make_unique<RandomTokens>(static_cast<std::uint64_t>(seed), vocabulary, row > 0 ? row : kRandomLength);
 }
 
 std::optional<std::int64_t> random_vocabulary(const std::string& name, const std::string& key) {

@@ -19,9 +19,9 @@ constexpr std::int64_t kPingLongestDocument = 1024;
 // documents = 0: endless.
 std::unique_ptr<DocumentSource> make_ping(std::int64_t seed, std::int64_t documents, Part part);
 
-// "random:VOCABULARY", for measuring speed. There is nothing to learn, every row is full, and no pattern helps the
-// hardware.
-std::unique_ptr<DocumentSource> make_random_tokens(std::int64_t seed, std::int64_t vocabulary);
+// "random:VOCABULARY", for measuring speed. There is nothing to learn, rows of `row` tokens are full (0: not known),
+// and no pattern helps the hardware.
+std::unique_ptr<DocumentSource> make_random_tokens(std::int64_t seed, std::int64_t vocabulary, std::int64_t row = 0);
 
 // The vocabulary of "random:VOCABULARY"; nothing for other names. A UserError when no number follows the colon.
 std::optional<std::int64_t> random_vocabulary(const std::string& name, const std::string& key);

@@ -147,7 +147,7 @@ std::unique_ptr<Corpus> open_generated(const Entries& entries, const Wanted& wan
   }
   if (entries.paths.size() != 1) return nullptr;
   const std::optional<std::int64_t> vocabulary = random_vocabulary(entries.paths[0].path, wanted.key);
-  return vocabulary ? make_random_tokens(wanted.evaluation ? ~read.seed : read.seed, *vocabulary) : nullptr;
+  return vocabulary ? make_random_tokens(wanted.evaluation ? ~read.seed : read.seed, *vocabulary, read.row) : nullptr;
 }
 
 std::unique_ptr<Corpus> open_entries(Entries entries, const Wanted& wanted, const ReadOptions& read) {

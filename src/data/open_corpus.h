@@ -22,6 +22,7 @@ struct ReadOptions {
   InputFormat input = {};      // of text files and .jsonl
   bool skip_bad = false;       // malformed documents of a stream are skipped with a warning
   std::int64_t documents = 0;  // of "ping"; 0: endless
+  std::int64_t row = 0;        // tokens of a row, which the documents of "random:" fill; 0: not known
   std::int64_t seed = 0;
   std::optional<TokenType> token_type = {};  // of token files without a header; empty: as their words show
   std::int64_t vocabulary = 0;               // of the model that reads them; 0: not known

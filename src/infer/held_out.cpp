@@ -162,6 +162,7 @@ std::vector<Opened> open_sets(const Checkpoint& checkpoint, const HeldOutRequest
   std::vector<Opened> sets;
   data::CorpusOptions options = data::corpus_options(c.data);
   options.read.vocabulary = checkpoint.model.vocab;
+  options.read.row = c.train.seq_len;
   if (!request.data.empty() && leads)
     for (const std::string& sentence : data::roles_in_words(options)) log::note("{}", sentence);
   for (const data::HeldOutSet& set : data::held_out_sets(options)) {

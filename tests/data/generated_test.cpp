@@ -185,6 +185,23 @@ TEST(RandomTokens, FillsEveryRowAndUsesTheWholeVocabulary) {
   EXPECT_LT(most, 130);
 }
 
+// Rows that are longer than documents, or that do not divide them, would have padding.
+TEST(RandomTokens, FillsRowsOfAnyLength) {
+  for (const std::int64_t length : {std::int64_t{3000}, std::int64_t{65'536}, std::int64_t{131'072}}) {
+    config::Config config;
+    config.data.train = {"random:50"};
+    config.train.seq_len = length;
+    const BatchShape shape{.rows = 1, .seq_len = length, .max_segments = 2};
+    Loader loader(open_training_corpus(corpus_options(config)), options_for(shape, "pack"));
+    Batch batch(shape);
+    for (int i = 0; i < 25; ++i) {
+      ASSERT_TRUE(loader.next(batch));
+      ASSERT_EQ(batch.pairs, length) << "row " << i;
+      ASSERT_EQ(batch.documents, 1) << "row " << i;
+    }
+  }
+}
+
 TEST(RandomTokens, ANameWithoutAVocabularyIsRefused) {
   config::Data data;
   for (const char* name : {"random:", "random:x", "random:0", "random:-3", "random:5x"}) {

@@ -57,6 +57,8 @@ TEST(DataWatch, GeneratedDataAreWhatTheirSettingsSay) {
   EXPECT_FALSE(identity.whole.has_value());
   EXPECT_EQ(DataWatch(*make_random_tokens(1, 100)).compare(identity, {}), DataMatch::same);
   EXPECT_EQ(another.compare(identity, {}), DataMatch::other);
+  EXPECT_EQ(DataWatch(*make_random_tokens(1, 100, 512)).compare(identity, {}), DataMatch::same);
+  EXPECT_EQ(DataWatch(*make_random_tokens(1, 100, 3000)).compare(identity, {}), DataMatch::other);
   EXPECT_TRUE(watch.changed().empty());
 }
 
