@@ -72,6 +72,16 @@ TEST(Fp8Choice, NodesOfAllPrecisionsAreKnownByTheirProduct) {
   }
 }
 
+TEST(Fp8Choice, ProductsInFp8AreTunedFirst) {
+  std::vector<bool> fp8;
+  const TimeNodes time = [&](const program::ProgramSet&, std::span<const program::Node* const> nodes, bool timed) {
+    if (timed) fp8.push_back(std::ranges::all_of(nodes, [](const program::Node* node) { return in_fp8(*node); }));
+    return std::vector<NodeSeconds>(nodes.size(), {1e-3, ""});
+  };
+  take_faster(fp8_config(), machine_named("h200"), time);
+  EXPECT_EQ(fp8, (std::vector<bool>{true, false}));
+}
+
 // Products of experts are no library's: what the machine is expected to need decides, with the casts.
 TEST(Fp8Choice, ExpertsAreTakenByWhatTheMachineNeeds) {
   const TimeNodes time = [](const program::ProgramSet&, std::span<const program::Node* const> nodes, bool) {
