@@ -420,6 +420,7 @@ int train_as(const TrainRequest& asked, const ConfigWords& words, Ranks& ranks) 
     share_micro_batches(choice.config, ranks.count(), begun ? &*begun : nullptr, given);
   }
   const auto device = device::open_device(asked.device);
+  if (!asked.dry_run) program::load_libraries(*device);
   if (words.tier == "fastest" && device->kind() == device::Kind::cpu && choice.config.precision.matmul == "fp8")
     fail_user("--tier fastest takes products in fp8, which the CPU only simulates; use --tier fast here");
   using Asks = train::StopSignals::Asked;  // ranks stop after the same step, and drop none

@@ -179,6 +179,10 @@ void Engine::keep_snapshot() {
   if (std::exchange(copying_, false)) run(kAfterSnapshot);
 }
 
+void Engine::wait_for_snapshot() {
+  if (!lowered_.snapshot.empty()) executor_->wait(kSnapshot);
+}
+
 void Engine::refresh() {
   if (lowered_.at(optim::kWorking).present()) return run(kRefresh);
   whole_ = !updates_by_parts();

@@ -166,9 +166,11 @@ class Engine {
   StepResult take_result();
   StepClock& clock() { return clock_; }
 
-  // Copies the saved rows as the queued work leaves them, where that was planned (add_snapshot). Work that would change
-  // a row waits for its copy. No thread may be reading the copies.
-  bool has_snapshot() const { return !lowered_.snapshot.empty(); }
+  // Copies the saved rows as the queued work leaves them, where that was planned (add_snapshot) and there is memory for
+  // it: has_snapshot() waits for memory that comes late (program::ExecutorOptions), and begin_snapshots() has it made
+  // meanwhile. Work that would change a row waits for its copy. No thread may be reading the copies.
+  void begin_snapshots() { executor_->begin_snapshots(); }
+  bool has_snapshot() { return !lowered_.snapshot.empty() && executor_->has_snapshots(); }
   void take_snapshot();
 
   // FLOPs of this rank for a batch as MFU counts them; model_flops_palm counts T * tokens pairs instead of the mask's,
@@ -183,6 +185,7 @@ class Engine {
   void forget_scales();
   void forget(optim::StateKind kind);  // sets arrays to zero
   void keep_snapshot();                // work from here on may change saved rows: it waits for copies of them
+  void wait_for_snapshot();            // that was taken last, if any was
   bool updates_by_parts() const;       // each rank updates a part of the weights, and the others get it later
   // The one way to run a program: it sees to what the program asks for, and notes what it leaves (engine.cpp has the
   // table). `timed`: it is a part of the step.

@@ -359,7 +359,7 @@ bool has_the_first(const optim::StateArray& a) { return a.range.elements() > 0 &
 void Engine::initialise(std::uint64_t seed) {
   finish_update();
   keep_snapshot();
-  if (has_snapshot()) executor_->wait(kSnapshot);  // rows of the host are written below without the device
+  wait_for_snapshot();  // rows of the host are written below without the device
   const program::ValueId parameters = lowered_.at(optim::kParameters);
   const Range& here = lowered_.state[lowered_.row(optim::kParameters)].range;
   for (const program::ValueId value : lowered_.state_values)
@@ -382,7 +382,7 @@ void Engine::initialise(std::uint64_t seed) {
 
 void Engine::load(std::span<const FileToLoad> files, const LoadProgress& progress) {
   keep_snapshot();
-  if (has_snapshot()) executor_->wait(kSnapshot);  // rows of the host are written below without the device
+  wait_for_snapshot();  // rows of the host are written below without the device
   const std::vector<Tensor> arrays = state();
   const auto in_place = [&](const Target& t) { return on_host(lowered_.state_values[t.row]); };
   std::uint64_t before = 0, all = 0;

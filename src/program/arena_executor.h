@@ -2,6 +2,7 @@
 // moves values in and out. A backend adds how a program runs.
 #pragma once
 
+#include <future>
 #include <memory>
 #include <span>
 #include <vector>
@@ -13,7 +14,7 @@ namespace redline::program {
 
 class ArenaExecutor : public Executor {
  public:
-  ArenaExecutor(const ProgramSet& set, device::Device& device);  // begin() is still to be called
+  ArenaExecutor(const ProgramSet& set, device::Device& device, bool late_snapshots);  // begin() is still to be called
 
   void run_watched(std::string_view program, const NodeWatch& written, const StopFlag* stop) final;
   void count(ValueId copy, ValueId counts, std::int64_t index) final;
@@ -26,6 +27,9 @@ class ArenaExecutor : public Executor {
   void clear(ValueId id) final;
   void poison_transients() final;
   std::int64_t arena_bytes() const final { return arena_->bytes() - set_.memory.device.snapshot; }
+  void begin_snapshots() final;
+  bool has_snapshots() final;
+  const Made& made() const final { return made_; }
 
  protected:
   // Gives persistent values their first contents: zeros and constants. A backend's constructor calls it at its end, and
@@ -39,15 +43,22 @@ class ArenaExecutor : public Executor {
   bool within_host(const ops::Copy<Tensor>& op) const;  // it copies from the host's memory to the host's
   virtual void run_one(const BoundOp& op) = 0;          // after what is queued
   virtual void count_in(const ops::CountFp8<Tensor>& op) = 0;
+  Made made_;  // `products` is the backend's
 
  private:
   BoundOp bind(const Op& op) const;
+  void bind_programs();  // those that were not, and have all their memory
+  bool has_memory(const Program& program) const;
+  bool in_snapshots(std::size_t value) const;  // in those of the host's memory
   void check_size(ValueId id, std::int64_t bytes) const;
 
   const ProgramSet& set_;
   device::Device& device_;
-  std::unique_ptr<device::Buffer> arena_, host_arena_;  // the latter where a value lies in the host's memory
-  std::vector<std::vector<BoundOp>> bound_;             // by program
+  std::unique_ptr<device::Buffer> arena_, host_arena_;             // the latter where a value lies in the host's memory
+  std::unique_ptr<device::Buffer> snapshots_;                      // of the host's memory, behind its arena by the plan
+  std::future<std::unique_ptr<device::Buffer>> coming_snapshots_;  // while they are made
+  bool asked_for_snapshots_ = false;
+  std::vector<std::vector<BoundOp>> bound_;  // by program
   ops::Documents documents_ = ops::Documents::packed;
   std::uint64_t step_ = kAnyStep;
 };

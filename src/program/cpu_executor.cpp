@@ -103,7 +103,10 @@ void SideThread::run() {
 class CpuExecutor final : public ArenaExecutor {
  public:
   CpuExecutor(const ProgramSet& set, device::CpuDevice& device, const ExecutorOptions& options)
-      : ArenaExecutor(set, device), device_(device), group_(options.group), under_way_(pairs()) {
+      : ArenaExecutor(set, device, options.late_snapshots),
+        device_(device),
+        group_(options.group),
+        under_way_(pairs()) {
     begin();
   }
 

@@ -11,27 +11,79 @@
 
 namespace redline::program {
 
-ArenaExecutor::ArenaExecutor(const ProgramSet& set, device::Device& device)
-    : set_(set), device_(device), arena_(device.allocate(set.memory.device.allocated())) {
-  if (const std::int64_t bytes = set_.memory.host.allocated(); bytes > 0) {
-    const double begin = steady_seconds();
-    host_arena_ = device.try_allocate_host(bytes);
-    if (!host_arena_)
-      fail_machine("the host has no {:.1f} GiB for the values that lie in its memory", std::ldexp(bytes, -30));
-    // By all threads and to the end: the first copy into new memory would take ten times as long as the next ones.
-    // Pinned memory was touched when it was pinned.
-    if (device.shares_host_memory())
-      device.fill(host_arena_->data(), 0, bytes);
-    else if (!host_arena_->is_zero())
-      std::memset(host_arena_->data(), 0, static_cast<std::size_t>(set_.memory.host.total));
-    constexpr double kWorthTelling = 1;  // seconds
-    if (const double took = steady_seconds() - begin; took >= kWorthTelling)
-      log::note("made {:.1f} GiB of the host's memory ready for copies in {:.1f} s", std::ldexp(bytes, -30), took);
+namespace {
+
+// By all threads: one takes seconds for the moments of a large model. The pool is of this call, since others use the
+// device's.
+void clear_on_host(std::byte* at, std::int64_t bytes) {
+  const auto fill = [at](std::int64_t begin, std::int64_t end) {
+    std::memset(at + begin, 0, static_cast<std::size_t>(end - begin));
+  };
+  constexpr std::int64_t kGrain = std::int64_t{16} << 20;
+  if (bytes <= kGrain) return fill(0, bytes);
+  ThreadPool().for_ranges(bytes, kGrain, fill);
+}
+
+// Zeros, and touched to the end: the first copy into new memory would take ten times as long as the next ones. Pinned
+// memory was touched when it was pinned. Null where the host has no room.
+std::unique_ptr<device::Buffer> zeros_on_host(device::Device& device, std::int64_t bytes) {
+  std::unique_ptr<device::Buffer> buffer = device.try_allocate_host(bytes);
+  if (buffer && (device.shares_host_memory() || !buffer->is_zero())) clear_on_host(buffer->data(), bytes);
+  return buffer;
+}
+
+[[noreturn]] void fail_on_host(std::int64_t bytes) {
+  fail_machine("the host has no {:.1f} GiB for the values that lie in its memory", std::ldexp(bytes, -30));
+}
+
+}  // namespace
+
+ArenaExecutor::ArenaExecutor(const ProgramSet& set, device::Device& device, bool late_snapshots)
+    : set_(set), device_(device), arena_(device.allocate(set.memory.device.allocated())), bound_(set.programs.size()) {
+  made_.memory = steady_seconds();
+  const std::int64_t bytes = set_.memory.host.total, of_snapshots = set_.memory.host.snapshot;
+  if (bytes > 0 && !(host_arena_ = zeros_on_host(device, bytes))) fail_on_host(bytes);
+  if (!late_snapshots && !has_snapshots()) fail_on_host(bytes + of_snapshots);
+  made_.host_memory = made_.products = steady_seconds();
+  constexpr double kWorthTelling = 1;  // seconds
+  if (const double took = made_.host_memory - made_.memory; took >= kWorthTelling)
+    log::note("made {:.1f} GiB of the host's memory ready for copies in {:.1f} s",
+              std::ldexp(bytes + (late_snapshots ? 0 : of_snapshots), -30), took);
+  bind_programs();
+}
+
+void ArenaExecutor::begin_snapshots() {
+  const std::int64_t bytes = set_.memory.host.snapshot;
+  if (bytes == 0 || std::exchange(asked_for_snapshots_, true)) return;
+  coming_snapshots_ = std::async(std::launch::async, [this, bytes] { return zeros_on_host(device_, bytes); });
+}
+
+bool ArenaExecutor::has_snapshots() {
+  begin_snapshots();
+  if (coming_snapshots_.valid()) {
+    snapshots_ = coming_snapshots_.get();
+    bind_programs();
   }
-  for (const Program& program : set_.programs) {
-    std::vector<BoundOp>& bound = bound_.emplace_back();
-    for (const Node& node : program.nodes) bound.push_back(bind(node.op));
-  }
+  return snapshots_ || set_.memory.host.snapshot == 0;
+}
+
+bool ArenaExecutor::in_snapshots(std::size_t value) const {
+  return set_.values[value].memory == Memory::host && set_.memory.offsets[value] >= set_.memory.host.total;
+}
+
+bool ArenaExecutor::has_memory(const Program& program) const {
+  bool has = true;
+  for (const Node& node : program.nodes)
+    each_operand(node.op, [&](std::string_view, ValueId id, Access) {
+      has = has && (snapshots_ || !in_snapshots(static_cast<std::size_t>(id.index)));
+    });
+  return has;
+}
+
+void ArenaExecutor::bind_programs() {
+  for (std::size_t i = 0; i < bound_.size(); ++i)
+    if (bound_[i].empty() && has_memory(set_.programs[i]))
+      for (const Node& node : set_.programs[i].nodes) bound_[i].push_back(bind(node.op));
 }
 
 // Moments start at zero, and the gaps between parameters must stay there.
@@ -45,9 +97,12 @@ void ArenaExecutor::begin() {
 
 Tensor ArenaExecutor::tensor(ValueId id) const {
   const std::int64_t offset = set_.memory.offsets[static_cast<std::size_t>(id.index)];
-  REDLINE_CHECK(offset >= 0, "{} has no memory", set_.at(id).full_name());
-  const device::Buffer& arena = set_.at(id).memory == Memory::device ? *arena_ : *host_arena_;
-  return {arena.data() + offset, set_.at(id).dtype, set_.at(id).shape};
+  const bool of_snapshots = in_snapshots(static_cast<std::size_t>(id.index));
+  REDLINE_CHECK(offset >= 0 && (!of_snapshots || snapshots_), "{} has no memory", set_.at(id).full_name());
+  std::byte* const at = of_snapshots                           ? snapshots_->data() - set_.memory.host.total
+                        : set_.at(id).memory == Memory::device ? arena_->data()
+                                                               : host_arena_->data();
+  return {at + offset, set_.at(id).dtype, set_.at(id).shape};
 }
 
 void ArenaExecutor::write(ValueId id, const void* host, std::int64_t bytes) {
@@ -98,10 +153,10 @@ std::size_t ArenaExecutor::pairs() const {
 }
 
 bool ArenaExecutor::within_host(const ops::Copy<Tensor>& op) const {
-  const auto lies = [&](const Tensor& t) {
-    return host_arena_ && t.as<std::byte>() >= host_arena_->data() &&
-           t.as<std::byte>() < host_arena_->data() + host_arena_->bytes();
+  const auto lies_in = [](const Tensor& t, const std::unique_ptr<device::Buffer>& arena) {
+    return arena && t.as<std::byte>() >= arena->data() && t.as<std::byte>() < arena->data() + arena->bytes();
   };
+  const auto lies = [&](const Tensor& t) { return lies_in(t, host_arena_) || lies_in(t, snapshots_); };
   return lies(op.from) && lies(op.to);
 }
 
@@ -109,12 +164,7 @@ void ArenaExecutor::clear(ValueId id) {
   const Value& value = set_.at(id);
   if (value.memory == Memory::device) return device_.fill(tensor(id).data, 0, value.bytes());
   device_.wait();
-  const auto fill = [to = tensor(id).as<std::byte>()](std::int64_t begin, std::int64_t end) {
-    std::memset(to + begin, 0, static_cast<std::size_t>(end - begin));
-  };
-  constexpr std::int64_t kGrain = std::int64_t{16} << 20;
-  if (value.bytes() <= kGrain) return fill(0, value.bytes());
-  ThreadPool().for_ranges(value.bytes(), kGrain, fill);  // one thread takes seconds for the moments of a large model
+  clear_on_host(tensor(id).as<std::byte>(), value.bytes());
 }
 
 void ArenaExecutor::poison_transients() {
@@ -126,7 +176,9 @@ void ArenaExecutor::poison_transients() {
 }
 
 std::size_t ArenaExecutor::index_of(std::string_view program) const {
-  return static_cast<std::size_t>(&set_.find(program, documents_, step_) - set_.programs.data());
+  const auto index = static_cast<std::size_t>(&set_.find(program, documents_, step_) - set_.programs.data());
+  REDLINE_CHECK(bound_[index].size() == set_.programs[index].nodes.size(), "{} runs before has_snapshots()", program);
+  return index;
 }
 
 BoundOp ArenaExecutor::bind(const Op& op) const {

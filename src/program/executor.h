@@ -63,6 +63,17 @@ class Executor {
   virtual void clear(ValueId id) = 0;            // to zero
   virtual void poison_transients() = 0;          // to NaN: nothing may read what no node wrote
   virtual std::int64_t arena_bytes() const = 0;  // really allocated on the device, without snapshots
+  // The host's memory for snapshots, where it comes late (ExecutorOptions). The first begins to make it, on a thread,
+  // and returns. The other waits until it is made, and says whether there is any: programs over snapshots run only
+  // then, and their tensors have addresses only then.
+  virtual void begin_snapshots() = 0;
+  virtual bool has_snapshots() = 0;
+  // Steady seconds at which the parts of the executor were there, one after the other.
+  struct Made {
+    double memory = 0, host_memory = 0, products = 0;
+  };
+  virtual const Made& made() const = 0;
+  virtual double choosing() const { return 0; }  // seconds in which a card chose kernels, in first runs
   // Seconds so far in which nodes waited for other ranks; empty where the device does not count them.
   virtual std::optional<double> waited_for_ranks() const { return {}; }
 };
@@ -71,11 +82,15 @@ class Executor {
 struct ExecutorOptions {
   bool graphs = true;            // CUDA: replay a program as a captured graph; off: launch node by node
   dist::Group* group = nullptr;  // runs the collectives of programs that have any; it outlives the executor
+  bool late_snapshots = false;   // the host's memory for snapshots is made when it is asked for, not at once
 };
 
 // The set must be planned, and outlive the executor.
 std::unique_ptr<Executor> make_executor(const ProgramSet& set, device::Device& device,
                                         const ExecutorOptions& options = {});
+
+// Begins to load the libraries that programs on a card use, on a thread: their files are large.
+void load_libraries(device::Device& device);
 
 // kernels.tuning ("off", "on" or "max"): how a device finds the algorithm of each product from here on. The setting
 // belongs to the device, as the plans do, and not to a program, whose results stay the same. Only a card has a choice;

@@ -7,6 +7,8 @@ std::unique_ptr<Executor> make_cuda_executor(const ProgramSet&, device::Device&,
   fail_machine("make_cuda_executor: this redline was built without CUDA");
 }
 
+void load_libraries(device::Device&) {}
+
 void tune_products(device::Device&, std::string_view, TuningTime) {}  // the CPU's products have one way
 
 }  // namespace redline::program

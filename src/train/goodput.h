@@ -56,6 +56,7 @@ class StartLaps {
  public:
   explicit StartLaps(double began = steady_seconds()) : began_(began), last_(began) {}
   void lap(std::string_view part, double now = steady_seconds());  // those of one name, a literal, add up
+  void part(std::string_view part, double seconds) { lap(part, last_ + seconds); }  // of the lap that ends next
   double began() const { return began_; }
   double seconds() const { return last_ - began_; }
   std::string in_words() const;  // "ready in 9.8 s: plan 1.2, weights 3.1"; parts that no one would feel are left out

@@ -33,6 +33,8 @@ model::LoweringOptions lowering_of_rank(const config::Config& config, const Team
   model::LoweringOptions o = model::lowering_options(config, kind);
   o.sharing = team.sharing;
   o.execution.group = team.group;
+  // Beside the collectives of ranks nothing is pinned: one that waited for a rank's work would hold up the others.
+  o.execution.late_snapshots = team.alone();
   return o;
 }
 
@@ -88,7 +90,10 @@ void Session::make_engine() {
                          lowering.fp8.empty() ? program::TuningTime::begins : program::TuningTime::goes_on);
   if (!keeper.saves() || !make_engine_with_snapshot())
     engine = std::make_unique<model::Engine>(config.model, lowering, std::move(to_bind), device);
-  start.lap("memory and products");
+  const program::Executor::Made& made = engine->executor().made();
+  start.lap("memory", made.memory);
+  start.lap("host memory", made.host_memory);
+  start.lap("products", made.products);
 }
 
 void Session::tell_ready() {
@@ -574,10 +579,15 @@ void Steps::micro_steps(QueuedStep& sums) {
     if (!ready_) session_.start.lap("first batch");
     if (!std::exchange(rehearsed_, true)) {
       const Goodput::Scope tuning = session_.goodput->in(Part::start_up);
+      const double chosen = engine.executor().choosing();
       engine.rehearse(batch);
+      session_.start.part("attention", engine.executor().choosing() - chosen);
       session_.start.lap("first runs");
     }
-    if (!std::exchange(ready_, true)) session_.tell_ready();
+    if (!std::exchange(ready_, true)) {
+      session_.tell_ready();
+      engine.begin_snapshots();  // beside the first steps
+    }
     batch.cut_documents(longest);  // after the rehearsal, which chooses kernels for the whole run
     engine.clock().wait_for_all_but(micro_steps_ahead());
     engine.upload(batch);

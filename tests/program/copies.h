@@ -79,6 +79,8 @@ struct Kept {
   // The ends of the copy and of the state after each of some rounds, of which each has twice the number before it.
   std::vector<float> rounds(int count, device::Device& device, const ExecutorOptions& options = {}) const {
     const auto executor = make_executor(set, device, options);
+    executor->begin_snapshots();
+    if (!executor->has_snapshots()) return {};
     std::vector<float> seen, all(kElements);
     for (int i = 1; i <= count; ++i) {
       executor->write(change, std::vector<float>(kChanged, static_cast<float>(i)));

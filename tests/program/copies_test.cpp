@@ -7,6 +7,7 @@
 #include "testing/check_plan.h"
 #include "testing/memory.h"
 #include "testing/says.h"
+#include "testing/transfer_windows.h"
 
 namespace redline::program {
 namespace {
@@ -60,6 +61,44 @@ TEST(Copies, TheMemoryOfSnapshotsStandsBehindTheRestAndIsTouched) {
   if (before > 0) {
     EXPECT_GE(testing::status_bytes("VmRSS:") - before, 4 * Kept::kElements * 9 / 10);
   }
+}
+
+TEST(Copies, TheMemoryOfSnapshotsMayComeLate) {
+  const Kept kept(Memory::host);
+  const std::int64_t arena = kept.set.memory.device.total, snapshot = 4 * Kept::kElements;
+  testing::LateDevice device(2);
+  {
+    const auto executor = make_executor(kept.set, device, {.late_snapshots = true});
+    EXPECT_EQ(device.host_bytes, 0);
+    EXPECT_EQ(device.allocated_bytes(), arena);
+    EXPECT_TRUE(testing::says(testing::error_of<MachineError>([&] { executor->run("copy"); }),
+                              {"copy", "before has_snapshots()"}));
+    EXPECT_TRUE(testing::says(testing::error_of<MachineError>([&] { executor->tensor(kept.copy); }),
+                              {"copy", "has no memory"}));
+    executor->begin_snapshots();
+    executor->begin_snapshots();  // they are made once
+    EXPECT_TRUE(executor->has_snapshots());
+    EXPECT_TRUE(executor->has_snapshots());
+    EXPECT_EQ(device.host_bytes, snapshot);
+    EXPECT_NO_THROW(executor->run("copy"));
+    make_executor(kept.set, device, {.late_snapshots = true})->begin_snapshots();  // one that goes meanwhile
+  }
+  EXPECT_EQ(device.held_bytes, 0);
+  EXPECT_EQ(device.allocated_bytes(), 0);
+  for (const Memory memory : {Memory::host, Memory::device})
+    EXPECT_EQ(Kept(memory).rounds(3, device, {.late_snapshots = true}), (std::vector<float>{0, 2, 2, 4, 4, 6}));
+}
+
+TEST(Copies, ProgramsRunWhereTheHostHasNoRoomForLateSnapshots) {
+  const Kept kept(Memory::host);
+  testing::LateDevice device(2);
+  device.most_on_host = 4 * Kept::kElements - 1;
+  EXPECT_THROW(make_executor(kept.set, device), MachineError);
+  const auto executor = make_executor(kept.set, device, {.late_snapshots = true});
+  EXPECT_FALSE(executor->has_snapshots());
+  EXPECT_FALSE(executor->has_snapshots());
+  EXPECT_THROW(executor->run("copy"), MachineError);
+  EXPECT_NO_THROW(executor->run("change"));
 }
 
 TEST(Copies, AViewLiesWhereItsOwnerDoes) {

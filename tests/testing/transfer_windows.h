@@ -96,7 +96,13 @@ class LateDevice final : public device::CpuDevice {
   std::unique_ptr<device::CopyLane> make_lane() override { return std::make_unique<Lane>(*this); }
   std::unique_ptr<device::Buffer> try_allocate_host(std::int64_t bytes) override {
     if (bytes > most_on_host) return nullptr;
+    const std::lock_guard lock(mutex_);
     return std::make_unique<HostBuffer>(*this, CpuDevice::allocate(bytes));
+  }
+  // Of the device's own memory. A thread may be making some of the host's.
+  std::int64_t own_bytes() const {
+    const std::lock_guard lock(mutex_);
+    return allocated_bytes() - held_bytes;
   }
   std::int64_t available_bytes() const override { return std::min(room, CpuDevice::available_bytes()); }
 
@@ -112,8 +118,7 @@ class LateDevice final : public device::CpuDevice {
   class HostBuffer final : public device::Buffer {
    public:
     HostBuffer(LateDevice& device, std::unique_ptr<device::Buffer> memory)
-        : device_(device), memory_(std::move(memory)) {
-      const std::lock_guard lock(device_.mutex_);
+        : device_(device), memory_(std::move(memory)) {  // the mutex is held
       device_.host_bytes += bytes();
       device_.held_bytes += bytes();
       device_.most_held_bytes = std::max(device_.most_held_bytes, device_.held_bytes);
@@ -183,7 +188,7 @@ class LateDevice final : public device::CpuDevice {
     std::array<std::int64_t, kMarks> marks_ = {};  // copies given before each; 0: not marked, or waited for
   };
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::map<std::byte*, std::int64_t> on_host_;
 };
 

@@ -45,6 +45,9 @@ TEST(StartLaps, AddUpToTheStart) {
   EXPECT_DOUBLE_EQ(start.began(), 100);
   EXPECT_DOUBLE_EQ(start.seconds(), 5);
   EXPECT_EQ(start.in_words(), "ready in 5.0 s: plan 2.2, weights 2.8");
+  start.part("attention", 0.5);
+  start.lap("first runs", 107);
+  EXPECT_EQ(start.in_words(), "ready in 7.0 s: plan 2.2, weights 2.8, attention 0.5, first runs 1.5");
 }
 
 TEST_F(GoodputTest, IsAlwaysInOnePart) {

@@ -486,7 +486,7 @@ TEST(Saving, IsTheSameWhereverTheSnapshotLies) {
     std::vector<std::int64_t> held;
     Hears seen([&](const Stepped&) {
       if (held.empty()) device.most_under_way = 0;  // windows that the drawn weights went through
-      held.push_back(device.allocated_bytes() - device.held_bytes);
+      held.push_back(device.own_bytes());
     });
     const Ran ran = run_on(device, options_for({}, {}, {&seen}), saving_run(), folder);
     EXPECT_EQ(ran.result.outcome, Outcome::finished);

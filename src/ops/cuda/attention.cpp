@@ -49,7 +49,9 @@ class Choices {
     const AttentionCase c = case_of(op, launch);
     const std::lock_guard lock(mutex_);
     const AttentionBackend*& chosen = chosen_[c];
-    if (!chosen) chosen = c.how.by == AttentionBy::automatic ? choose(op, c, launch) : &named(c);
+    if (!chosen)
+      launch.own->of<StartBudgets>().choosing.spend(
+          [&] { chosen = c.how.by == AttentionBy::automatic ? choose(op, c, launch) : &named(c); });
     return *chosen;
   }
 

@@ -1,8 +1,11 @@
 // The CUDA executor. It makes the plans of all products first, and tunes them. A program's first run launches node by
 // node; then it is captured, and every later run replays the graph. Capturing executes nothing, so a first run changes
 // state once.
+#include <algorithm>
 #include <array>
 #include <cstring>
+#include <future>
+#include <thread>
 #include <type_traits>
 
 #include "base/clock.h"
@@ -11,9 +14,12 @@
 #include "device/cuda/device.h"
 #include "device/cuda/ranges.h"
 #include "dist/group.h"
+#include "ops/cuda/attention_backends.h"
+#include "ops/cuda/cublaslt.h"
 #include "ops/cuda/experts.h"
 #include "ops/cuda/gemm.h"
 #include "ops/cuda/kernels.h"
+#include "ops/cuda/start_budgets.h"
 #include "optim/cuda/kernels.h"
 #include "program/arena_executor.h"
 #include "program/cuda/wait_clock.h"
@@ -30,7 +36,7 @@ using device::cuda::Range;
 class CudaExecutor final : public ArenaExecutor {
  public:
   CudaExecutor(const ProgramSet& set, device::CudaDevice& device, const ExecutorOptions& options)
-      : ArenaExecutor(set, device),
+      : ArenaExecutor(set, device, options.late_snapshots),
         device_(device),
         launch_(device.launch()),
         graphs_(options.graphs),
@@ -45,7 +51,9 @@ class CudaExecutor final : public ArenaExecutor {
       lanes_[lane].stream = copy_streams_.back().get();
     }
     if (group_) waits_.emplace();
+    prepare_attention();
     tune();
+    made_.products = steady_seconds();
     begin();
   }
 
@@ -56,6 +64,7 @@ class CudaExecutor final : public ArenaExecutor {
 
   void run(std::string_view name, NodeTimer* timer, const StopFlag* stop) override {
     end_if_asked(stop);
+    if (attention_.valid()) attention_.get();
     const std::size_t program = index_of(name);
     const Range range(set().programs[program].name.c_str());
     if (const GraphExec& graph = captured_[program]; graph && !timer) {
@@ -69,6 +78,8 @@ class CudaExecutor final : public ArenaExecutor {
     if (graphs_ && !timer && !set().programs[program].across) return capture(program);
     ops::cuda::keep_tuning(launch_);  // of what was not tuned before; nothing to do after a first run
   }
+
+  double choosing() const override { return launch_.own->of<ops::cuda::StartBudgets>().choosing.spent(); }
 
   void wait(std::string_view name) override {
     for (const Node& node : set().find(name).nodes)
@@ -90,6 +101,29 @@ class CudaExecutor final : public ArenaExecutor {
             },
             op);
     ops::cuda::keep_tuning(launch_);
+  }
+
+  // The plans of cuDNN for attention, on a thread beside what comes before the first run: tuning, and weights that are
+  // drawn or read. Whoever chooses says why it cannot do a case.
+  void prepare_attention() {
+    std::vector<ops::cuda::AttentionCase> cases;
+    for (std::size_t program = 0; program < set().programs.size(); ++program)
+      for (const BoundOp& op : ops(program))
+        std::visit(
+            [&](const auto& o) {
+              if constexpr (requires { ops::cuda::case_of(o, launch_); })
+                cases.push_back(ops::cuda::case_of(o, launch_));
+            },
+            op);
+    std::ranges::sort(cases);
+    cases.erase(std::unique(cases.begin(), cases.end()), cases.end());
+    std::erase_if(cases, [](const ops::cuda::AttentionCase& c) {
+      return c.how.by != ops::AttentionBy::automatic && c.how.by != ops::AttentionBy::cudnn;
+    });
+    if (cases.empty()) return;
+    attention_ = std::async(std::launch::async, [cases = std::move(cases)] {
+      for (const ops::cuda::AttentionCase& c : cases) ops::cuda::cudnn_why_not(c);
+    });
   }
 
   void run_node(std::size_t program, std::size_t node, const Launch& on) const {
@@ -233,9 +267,30 @@ class CudaExecutor final : public ArenaExecutor {
   std::vector<std::vector<std::string>> names_;  // of nodes, by program; empty before its first run
   std::vector<Pair> pairs_;                      // by their number; programs follow each other, so they share them
   std::vector<Event> marks_;
+  std::future<void> attention_;  // until the first run
+};
+
+// Loads the libraries of products and attention. Whoever needs one waits for it, or meets the same error.
+class Loading {
+ public:
+  Loading()
+      : thread_([] {
+          try {
+            ops::cuda::lt::cublasLtGetVersion();
+            ops::cuda::cudnn_version();
+          } catch (const std::exception&) {  // no product may be asked for, and who asks for one is told
+          }
+        }) {}
+
+ private:
+  std::jthread thread_;
 };
 
 }  // namespace
+
+void load_libraries(device::Device& device) {
+  if (device.kind() == device::Kind::cuda) static_cast<device::CudaDevice&>(device).launch().own->of<Loading>();
+}
 
 std::unique_ptr<Executor> make_cuda_executor(const ProgramSet& set, device::Device& device,
                                              const ExecutorOptions& options) {

@@ -56,12 +56,18 @@ class SnapshotOnCard : public OnCard<::testing::TestWithParam<program::Memory>> 
 TEST_P(SnapshotOnCard, IsTheStateAsItWasThoughStepsFollow) {
   LoweredModel lowered = lower(wide_model(), snapshot_options());
   add_snapshot(lowered, GetParam());
-  Engine engine(wide_model(), snapshot_options(), std::move(lowered), card());
+  LoweringOptions options = snapshot_options();
+  options.execution.late_snapshots = true;
+  Engine engine(wide_model(), options, std::move(lowered), card());
   engine.initialise(3);
-  SavedState snapshot(engine);
   int index = 0;
-  for (; index < 3; ++index) give_step(engine, index);  // captured, then replayed
-  for (const int round : {1, 2}) {                      // the second takes the place of the first
+  for (; index < 3; ++index) {  // captured, then replayed
+    give_step(engine, index);
+    engine.begin_snapshots();  // the host's memory is pinned beside them
+  }
+  SavedState snapshot(engine);
+  ASSERT_TRUE(engine.has_snapshot());
+  for (const int round : {1, 2}) {  // the second takes the place of the first
     const std::vector<std::byte> before = live_bytes(engine);
     give_step(engine, index++);  // under way when it is taken
     snapshot.take();

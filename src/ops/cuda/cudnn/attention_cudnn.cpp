@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <unordered_map>
+#include <utility>
 
 #include "base/dtype.h"
 #include "base/words.h"
@@ -192,24 +193,33 @@ std::unique_ptr<CudnnPlan> build(const AttentionCase& c, cudnnHandle_t handle) {
   return plan;
 }
 
-// The library's handle on a card and all plans made with it. The handle stays with the process: the library may be gone
-// by the time the card is closed.
+// The library's handle on a card and all plans made with it, one thread at a time. The handle is made with the first
+// plan, since that takes long, and stays with the process: the library may be gone by the time the card is closed.
 class CudnnPlans {
  public:
-  CudnnPlans() {
-    if (fe::detail::create_handle(&handle_) != CUDNN_STATUS_SUCCESS) handle_ = nullptr;
-  }
   const CudnnPlan& of(const AttentionCase& c) {
     const std::lock_guard lock(mutex_);
+    return find_or_build(c);
+  }
+
+  template <class Work>
+  void with(const AttentionCase& c, const Work& work) {  // work(plan, handle)
+    const std::lock_guard lock(mutex_);
+    const CudnnPlan& plan = find_or_build(c);
+    work(plan, handle_);
+  }
+
+ private:
+  const CudnnPlan& find_or_build(const AttentionCase& c) {
+    if (!std::exchange(begun_, true) && fe::detail::create_handle(&handle_) != CUDNN_STATUS_SUCCESS) handle_ = nullptr;
     std::unique_ptr<CudnnPlan>& plan = plans_[c];
     if (!plan) plan = build(c, handle_);
     return *plan;
   }
-  cudnnHandle_t handle() const { return handle_; }
 
- private:
-  cudnnHandle_t handle_ = nullptr;
   std::mutex mutex_;
+  bool begun_ = false;
+  cudnnHandle_t handle_ = nullptr;
   std::map<AttentionCase, std::unique_ptr<CudnnPlan>> plans_;
 };
 const CudnnPlan& plan_of(const AttentionCase& c) { return c.own->of<CudnnPlans>().of(c); }
@@ -245,13 +255,13 @@ std::byte* put_offsets(Pointers& pointers, const AttentionCase& c, const Tensor&
 }
 
 void execute(const AttentionCase& c, Pointers& pointers, void* workspace, const Launch& launch) {
-  const CudnnPlan& plan = plan_of(c);
-  REDLINE_CHECK(plan.problem.empty(), "{}", plan.problem);
-  const cudnnHandle_t handle = launch.own->of<CudnnPlans>().handle();
-  if (fe::detail::set_stream(handle, launch.stream) != CUDNN_STATUS_SUCCESS)
-    fail_machine("attention: cuDNN did not take the stream");
-  if (auto status = plan.graph.execute(handle, pointers, workspace); status.is_bad())
-    fail_machine("attention: cuDNN {}: {}", library().version(), status.get_message());
+  c.own->of<CudnnPlans>().with(c, [&](const CudnnPlan& plan, cudnnHandle_t handle) {
+    REDLINE_CHECK(plan.problem.empty(), "{}", plan.problem);
+    if (fe::detail::set_stream(handle, launch.stream) != CUDNN_STATUS_SUCCESS)
+      fail_machine("attention: cuDNN did not take the stream");
+    if (auto status = plan.graph.execute(handle, pointers, workspace); status.is_bad())
+      fail_machine("attention: cuDNN {}: {}", library().version(), status.get_message());
+  });
 }
 
 }  // namespace
