@@ -357,7 +357,7 @@ class FirstRunMaker {
       choose_tokenizer();
       choose_model();
     }
-    if (!request_.dry_run) set_data();
+    if (!request_.dry_run || reads_bytes_) set_data();  // a tokenizer that is not there yet reads nothing
     if (request_.dry_run) set("model.vocab", text_size_.vocabulary, "that of the tokenizer that would be trained");
     notes_.push_back("every choice stands in the run's config.toml with its reason; key=value changes one");
     return {std::move(choices_), std::move(notes_)};

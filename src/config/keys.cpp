@@ -39,8 +39,8 @@ std::vector<Key> build_table() {
      "the shipped configuration that this one starts from"},
 
     {"model.init_from", free, in<model, &Model::init_from>(), any(), {}, "",
-     "weights to start from: a Hugging Face folder, a run or a checkpoint, which also says all of [model] but dropout; "
-     "empty: random weights"},
+     "weights to start from: a Hugging Face folder, a run or a checkpoint, which also says [model] but for keys of the "
+     "training such as dropout (docs/hugging_face.md); empty: random weights"},
     {"model.family", never, in<model, &Model::family>(), any(), {}, "",
      "the architecture, one of those that `redline info` lists"},
     {"model.layers", never, in<model, &Model::layers>(), between(1, 4096), {}, "",

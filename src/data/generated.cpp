@@ -296,8 +296,8 @@ std::optional<std::int64_t> random_vocabulary(const std::string& name, const std
   const char *begin = name.data() + kRandomPrefix.size(), *end = name.data() + name.size();
   std::int64_t vocabulary = 0;
   const auto [stop, error] = std::from_chars(begin, end, vocabulary);
-  if (error != std::errc() || stop != end || vocabulary < 1 || vocabulary > (1 << 30))
-    fail_user("{}: \"{}\" must be random:VOCABULARY, a number from 1 to 2^30", key, name);
+  if (error != std::errc() || stop != end || vocabulary < 1 || vocabulary > (1 << 24))
+    fail_user("{}: \"{}\" must be random:VOCABULARY, a number from 1 to 2^24", key, name);
   return vocabulary;
 }
 

@@ -193,10 +193,11 @@ class Rules {
                      seen_.packed_gain > 0 ? loss_of(seen_.packed_gain) : seen_.padding * (p_.device_ms - update),
                      fmt::format("{} of the token slots hold no document", percent(seen_.padding)), {}, recorded());
     const bool pads = c_.data.packing == "pad" || c_.data.packing == "bucket";
-    f.changes = {!seen_.packed_by.empty() ? seen_.packed_by
-                 : pads                   ? "data.packing=pack"
-                                          : fmt::format("data.max_segments={}", 4 * c_.data.max_segments)};
-    if (!pads) f.mend = "a larger data.max_segments lets a batch hold more short documents";
+    f.changes = {!seen_.packed_by.empty() ? seen_.packed_by : pads ? "data.packing=pack" : "data.packing=stream"};
+    if (c_.data.packing == "stream") f.changes.clear();
+    if (!pads)
+      f.mend = seen_.packed_by.empty() ? "no document fits what is left of the rows; \"stream\" cuts one there"
+                                       : "a larger data.max_segments lets a batch hold more short documents";
   }
 
   void loader() {

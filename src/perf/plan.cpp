@@ -227,10 +227,15 @@ PlannedStep planned_step(const config::Config& asked, const Machine& machine, co
   const auto add = [&, documents = documents, length = length](std::string_view name, double times) {
     const program::Program& program = lowered.set.find(name);
     const std::vector<double> seconds = node_seconds(lowered.set, program, documents, length, machine);
-    for (std::size_t i = 0; i < program.nodes.size(); ++i) {
-      const program::Node& node = program.nodes[i];
+    for (const ClockSpan& span : walk(program, seconds, machine.both_ways).spans) {
+      if (span.clock != Clock::compute) continue;
+      if (span.waits) {
+        step.parts[StepPart::copies].ms += times * 1e3 * span.seconds();
+        continue;
+      }
+      const program::Node& node = *span.node;
       const std::string_view op = program::name_of(node.op);
-      const double ms = std::max(0.0, 1e3 * seconds[i] - gap);
+      const double ms = std::max(0.0, 1e3 * span.seconds() - gap);
       const double peak =
           op == "fp8_product" && machine.tflops.fp8 > 0 ? 1e12 * machine.tflops.fp8 : machine.peak_flops;
       const double pairs = documents * kept_pairs(length, node.cost.window);

@@ -109,15 +109,16 @@ enum class StepPart {
   head,
   update,
   communication,
+  copies,
   launches,
   data,
   evaluation,
   sampling,
   saving,
 };
-inline constexpr std::array<std::string_view, 11> kStepParts = {"products",   "attention",     "memory-bound", "head",
-                                                                "update",     "communication", "launches",     "data",
-                                                                "evaluation", "sampling",      "saving"};
+inline constexpr std::array<std::string_view, 12> kStepParts = {"products", "attention",     "memory-bound", "head",
+                                                                "update",   "communication", "copies",       "launches",
+                                                                "data",     "evaluation",    "sampling",     "saving"};
 
 // The part that a node belongs to, by the name of its op.
 StepPart part_of(std::string_view op);
@@ -137,7 +138,7 @@ struct StepParts {
 
 // The plan's times of a step, in ms over all of its micro-batches.
 struct PlannedStep {
-  StepParts parts;             // products to launches; the latter between the nodes of a graph
+  StepParts parts;             // products to launches: copies as far as they are waited for, and what is between nodes
   double mlp_ms = 0;           // in the products of the MLP
   double node_by_node_ms = 0;  // more, where every node is launched by itself
   double evaluation_ms = 0;    // of one batch that is evaluated

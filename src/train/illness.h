@@ -56,7 +56,7 @@ inline constexpr auto kIllnesses = [] {
   using enum Illness;
   using namespace troubleshooting;
   return std::to_array<IllnessRow>({
-      {padding, "padding", "padding", "data.packing = \"pack\" or \"stream\" fills them", kPadding, 0.10},
+      {padding, "padding", "padding", "data.packing = \"pack\" fills most of them, \"stream\" all", kPadding, 0.10},
       {starving_loader, "starving_loader", "a starving loader",
        "more data.workers, a larger data.prefetch or prepared data help", kSlowData, 0.02},
       {slow_disk, "slow_disk", "a slow disk",

@@ -200,6 +200,30 @@ TEST_F(DoctorTest, Padding) {
   EXPECT_GT(first(said)["gain"], 2.0);
 }
 
+// Whole documents leave gaps where no more of them close a batch: the cure is to cut them.
+TEST_F(DoctorTest, PaddingOfPackedRows) {
+  std::string lines;  // pieces of 64, 64 and 40 tokens: no row of 64 has room for two
+  for (int i = 0; i < 100; ++i) lines += fmt::format("{{\"text\": \"{}\"}}\n", std::string(167, 'a'));
+  write("gaps.jsonl", lines);
+  const io::Json said = trained("a", {"data.train=gaps.jsonl", "data.tokenizer=bytes", "data.packing=pack",
+                                      "train.seq_len=64", "train.max_steps=15"});
+  expect_first(said, Illness::padding);
+  EXPECT_EQ(first(said)["set"], io::Json({"data.packing=stream"}));
+}
+
+// Copies that computing hides cost nothing, and those that are waited for are a part.
+TEST_F(DoctorTest, BytesThatMoveCostWhatThePlanSays) {
+  const Words words = {"llama-1.36b", "--card", "h200", "--json", "memory.limit=24GiB"};
+  const Ran planned = run(Words{"plan"} + words), examined = run(Words{"doctor"} + words);
+  const io::Json plan = io::parse_json(planned.out, "stdout"), said = io::parse_json(examined.out, "stdout");
+  EXPECT_GT(plan["host_arena_bytes"], 0);
+  const double wanted = plan["expected"]["tokens_per_s"], rate = said["tokens_per_s"];
+  EXPECT_NEAR(rate / wanted, 1, 0.01);
+  const auto copies = std::ranges::find(said["parts"], "copies", [](const io::Json& part) { return part["part"]; });
+  ASSERT_NE(copies, said["parts"].end()) << said["parts"].dump(1);
+  EXPECT_GT((*copies)["ms"], 0);
+}
+
 // bench/results/h200_packed.json: padding on a card, which packing made 4.2 times as fast.
 TEST_F(DoctorTest, PaddingOnACard) {
   Recorded run{"ping-95m", {"data.packing=pad"}, step(135.9, 0.09)};

@@ -149,6 +149,11 @@ TEST_F(FirstRunTest, ADryRunWritesNothing) {
   const Ran ran = must(Words{"train", "my_texts", "--out", "a", "--dry-run"} + quick_);
   EXPECT_TRUE(says(ran.out, {"my_texts: 6 files", "measured here", "dry run"}));
   EXPECT_FALSE(exists("a"));
+  real_files().create_folders(folder_ / "tiny");
+  write("tiny/a.txt", "hello\n");
+  const Ran refused = run(Words{"train", "tiny", "--dry-run"} + quick_);
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_TRUE(says(refused.err, "6 bytes of text are too few to hold a part out"));
 }
 
 TEST_F(FirstRunTest, WhatIsNoFolderOfTextGetsASentence) {

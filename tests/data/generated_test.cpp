@@ -204,7 +204,7 @@ TEST(RandomTokens, FillsRowsOfAnyLength) {
 
 TEST(RandomTokens, ANameWithoutAVocabularyIsRefused) {
   config::Data data;
-  for (const char* name : {"random:", "random:x", "random:0", "random:-3", "random:5x"}) {
+  for (const char* name : {"random:", "random:x", "random:0", "random:-3", "random:5x", "random:16777217"}) {
     data.train = {name};
     EXPECT_THROW(training_corpus(data), UserError) << name;
   }

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cctype>
 #include <cerrno>
 #include <cstring>
 #include <limits>
@@ -321,8 +322,14 @@ std::size_t outside_utf8(std::string_view sample) {
 
 void ByteStream::seek(std::int64_t) { REDLINE_CHECK(false, "this stream only goes forward"); }
 
+std::string ending_of(const Path& path) {
+  std::string end = path.extension().string();
+  for (char& c : end) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return end;
+}
+
 Compression compression_of(const Path& path) {
-  const Path end = path.extension();
+  const std::string end = ending_of(path);
   return end == ".gz" ? Compression::gzip : end == ".zst" ? Compression::zstd : Compression::none;
 }
 
@@ -374,7 +381,7 @@ std::string why_not_text(std::string_view start, std::string_view middle, std::s
 }
 
 std::string why_not_one_document(const Path& path, std::string_view separator_key) {
-  const Path end = (compression_of(path) == Compression::none ? path : path.stem()).extension();
+  const std::string end = ending_of(compression_of(path) == Compression::none ? path : path.stem());
   if (end != ".csv" && end != ".tsv") return {};
   return fmt::format(
       "a table is not one document; pandas.read_csv(FILE{}){}, and {}='\\n' takes each line as a document",

@@ -26,6 +26,7 @@ class ByteStream {
 };
 
 enum class Compression { none, gzip, zstd };
+std::string ending_of(const Path& path);       // ".jsonl" of "a.jsonl" and of "A.JSONL"
 Compression compression_of(const Path& path);  // by the end of its name
 
 // The largest window that a zstd frame may ask for: 128 MiB, or eight times the file and at most 2 GiB.

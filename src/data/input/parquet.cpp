@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "data/input/byte_stream.h"
 
 namespace redline::data {
 namespace {
@@ -64,7 +65,7 @@ std::string in_shell(const Path& path) {
 
 }  // namespace
 
-bool is_parquet(const Path& path) { return path.extension() == ".parquet"; }
+bool is_parquet(const Path& path) { return ending_of(path) == ".parquet"; }
 
 const ParquetLibrary& parquet_library() {
   static const ParquetLibrary library = load();

@@ -387,7 +387,7 @@ std::string separator_of(const std::string& text, std::string_view key) {
 
 bool is_json_lines(const Path& path) {
   const Path name = compression_of(path) == Compression::none ? path : path.stem();
-  const Path end = name.extension();  // corpora such as C4 call their lines of JSON .json
+  const std::string end = ending_of(name);  // corpora such as C4 call their lines of JSON .json
   return end == ".jsonl" || end == ".ndjson" || end == ".json";
 }
 

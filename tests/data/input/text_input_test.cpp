@@ -87,6 +87,8 @@ TEST_F(TextInputTest, LinesOfJson) {
   EXPECT_EQ(texts({write("a.jsonl", lines)}), wanted);
   EXPECT_EQ(texts({write("a.ndjson.gz", gzipped(lines))}), wanted);
   EXPECT_EQ(texts({write("a.jsonl.zst", zstandard(lines))}), wanted);
+  EXPECT_EQ(texts({write("A.JSONL", lines)}), wanted);
+  EXPECT_EQ(texts({write("A.Jsonl.GZ", gzipped(lines))}), wanted);
   EXPECT_EQ(texts({write("a.json.gz", gzipped(lines))}), wanted);
   EXPECT_EQ(texts({write("b.jsonl", lines + "\n\n \n")}), wanted);
   EXPECT_EQ(texts({write("c.jsonl", "\n\n")}), Texts{});
