@@ -183,6 +183,7 @@ struct Precision {
   std::string fp8_sums = "fast";          // fast | exact: of the outputs of products in fp8
   std::string head = "bf16";              // bf16 | fp8: the head's gradients in a run in fp8
   std::string gradients = "fp32";         // fp32 | bf16: as they are added up over micro-batches
+  std::string masters = "fp32";           // fp32 | bf16: weights as updates leave them
   bool operator==(const Precision&) const = default;
 };
 

@@ -349,6 +349,9 @@ std::vector<Key> build_table() {
     {"precision.gradients", allowed, in<&Config::precision, &Precision::gradients>(), any(), {"fp32", "bf16"}, "",
      "how gradients of weights are kept, and added up over micro-batches; bf16: rounded at random, two bytes less for "
      "each parameter (docs/memory.md)"},
+    {"precision.masters", allowed, in<&Config::precision, &Precision::masters>(), any(), {"fp32", "bf16"}, "",
+     "how weights are kept from update to update; bf16: rounded at random, and products read them as they are: four "
+     "bytes less for each parameter (docs/memory.md)"},
 
     {"kernels.graphs", free, in<&Config::kernels, &Kernels::graphs>(), any(), {"auto", "off"}, "",
      "auto: a GPU replays each step as captured CUDA graphs; off: it is given node after node"},

@@ -275,6 +275,13 @@ void resolve(Config& config) {
                 {"log.norms_every", "precision.gradients"},
                 "log.norms_every looks at gradients in fp32, and precision.gradients is \"{}\"; set one of them back",
                 config.precision.gradients);
+  const bool fp32_masters = config.precision.masters == "fp32";
+  rules.require(fp32_masters || config.log.norms_every == 0, {"log.norms_every", "precision.masters"},
+                "log.norms_every looks at weights in fp32, and precision.masters is \"{}\"; set one of them back",
+                config.precision.masters);
+  rules.require(fp32_masters || config.train.average == "none", {"train.average", "precision.masters"},
+                "train.average averages masters in fp32, and precision.masters is \"{}\"; set one of them back",
+                config.precision.masters);
   const Optim& o = config.optim;
   rules.require(
       !o.cautious_decay || o.name == "muon", {"optim.cautious_decay", "optim.name"},

@@ -63,7 +63,8 @@ void adamw_where(program::Builder& b, const LoweredModel& m, const config::Optim
         for (const Range& range : m.pieces(here)) {
           const auto part = [&](std::string_view array) { return m.view(b, array, range); };
           const bool scaled = moments == DType::u8;
-          b.adamw({part(optim::kParameters),
+          const program::ValueId masters = m.masters(b, range);
+          b.adamw({masters,
                    m.gradients(b, range),
                    part(optim::kFirstMoments),
                    part(optim::kSecondMoments),
@@ -75,6 +76,7 @@ void adamw_where(program::Builder& b, const LoweredModel& m, const config::Optim
                    scaled ? part(optim::kSecondScales) : program::kAbsent,
                    range.begin},
                   decayed ? "adamw" : "adamw without decay");
+          m.keep_masters(b, masters, range);
         }
       }
 }

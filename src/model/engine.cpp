@@ -184,7 +184,7 @@ void Engine::wait_for_snapshot() {
 }
 
 void Engine::refresh() {
-  if (lowered_.at(optim::kWorking).present()) return run(kRefresh);
+  if (options_.refreshes()) return run(kRefresh);
   whole_ = !updates_by_parts();
 }
 

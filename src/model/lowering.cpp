@@ -28,7 +28,7 @@ constexpr std::int64_t kCpuLossChunk = 512, kCudaLossChunk = 16384, kCudaLossEle
 // times what a node costs to launch, and a step's three pieces of four arrays 400 MB, where activations stand
 // otherwise. A small model has some pieces, too.
 constexpr std::int64_t kLargestPiece = 1 << 23, kPieces = 16;
-// The same of gradients that are taken to fp32 for the update, where nothing comes from the host.
+// The same of gradients and masters that are taken to fp32 for the update, where nothing comes from the host.
 constexpr std::int64_t kLargestWide = 1 << 26;
 
 constexpr std::int64_t kMostIndex = std::numeric_limits<std::int32_t>::max();  // of tokens and of documents
@@ -83,6 +83,7 @@ LoweringOptions lowering_options(const config::Config& c, device::Kind kind) {
   o.spike = c.guard.spike;
   o.average = c.train.average != "none";
   if (c.precision.gradients == "bf16") o.gradients = DType::bf16;
+  if (c.precision.masters == "bf16") o.masters = DType::bf16;
   o.norms = c.log.norms_every > 0;
   o.seed = static_cast<std::uint64_t>(c.train.seed);
   o.placement = c.memory.placement;
@@ -197,11 +198,13 @@ void declare_norms(Builder& b, LoweredModel& m) {
 // Before an update; the result goes to norms_after_update. `updates`: with a copy of the weights.
 ValueId norms_before_update(Builder& b, const LoweredModel& m, bool updates) {
   b.tensor_sums({m.gradients(b, m.own), {}, m.norms.bounds, m.norms.gradients}, "gradient norms");
-  return updates ? b.copy(m.view(b, optim::kParameters, m.own), "weights before") : program::kAbsent;
+  if (!updates) return program::kAbsent;
+  const ValueId weights = m.view(b, optim::kParameters, m.own);
+  return m.set.at(weights).dtype == DType::bf16 ? m.masters(b, m.own) : b.copy(weights, "weights before");
 }
 
 void norms_after_update(Builder& b, const LoweredModel& m, ValueId before) {
-  const ValueId weights = m.view(b, optim::kParameters, m.own);
+  const ValueId weights = m.masters(b, m.own);
   b.tensor_sums({weights, {}, m.norms.bounds, m.norms.weights}, "weight norms");
   if (before.present()) b.tensor_sums({weights, before, m.norms.bounds, m.norms.updates}, "update norms");
 }
@@ -239,7 +242,11 @@ class Lower {
     d_.shards = m_.shards;
     d_.units = travelling_units(m_.table, m_.layout);
     const bool on_host = options.placement.state_on_host();
-    if (options.training && (on_host || rounds()))
+    if (options.rounds_masters() && options.kind == device::Kind::cuda && options.compute == DType::f32)
+      fail_user(
+          "precision.masters = \"bf16\" is for products that take bf16 or fp8 on a card: set precision.matmul to one "
+          "of them, or precision.masters = \"fp32\"");
+    if (options.training && (on_host || rounds() || options.rounds_masters()))
       m_.piece = std::min((m_.layout.total / kPieces + kCutBlock) / kCutBlock * kCutBlock,
                           on_host ? kLargestPiece : kLargestWide);
   }
@@ -264,7 +271,7 @@ class Lower {
     if (options_.training) results();
     if (options_.logits) logits();
     if (options_.decode.slots > 0) decoding();
-    if (m_.at(optim::kWorking).present()) refresh();
+    if (options_.refreshes()) refresh();
     if (!options_.sharing.alone() && options_.sharing.mode == dist::Mode::zero1)
       m_.set.programs.push_back(program::gather_weights(m_.set, std::string(kGather), d_));
     if (const auto count = std::ranges::count_if(m_.set.values, is_fp8, &program::Value::dtype); count > 0)
@@ -357,20 +364,23 @@ class Lower {
 
   void declare_parameters() {
     // The weights of products: the parameters themselves, or their copies in the type that products take.
-    const bool copies = options_.compute != DType::f32;
+    const bool copies = options_.has_copies();
     if (copies)
       placed(declare_range(optim::kParameters, m_.updated, DType::f32, Role::parameter, io::kWeightsFile),
              options_.placement.masters);
     REDLINE_CHECK(copies || !options_.placement.masters, "products read the parameters: they are weights");
     REDLINE_CHECK(streams_layers(options_.sharing) || !(options_.placement.gradients || options_.placement.weights),
                   "ranks that keep all gradients and weights have them on the device");
+    const DType kept = options_.rounds_masters() ? DType::bf16 : DType::f32;
     d_.weights = copies ? declare_all(optim::kWorking, options_.compute, Role::working)
-                        : declare_all(optim::kParameters, DType::f32, Role::parameter, io::kWeightsFile);
+                        : declare_all(optim::kParameters, kept, Role::parameter, io::kWeightsFile);
     place_weights();
     const std::vector<ValueId> parameters = views(d_.weights.all, "");
     for (std::size_t i = 0; i < parameters.size(); ++i) values_.add(m_.table[i].name, parameters[i]);
     if (!options_.training) return;
     REDLINE_CHECK(!rounds() || options_.sharing.alone(), "ranks add up gradients in fp32");
+    REDLINE_CHECK(!options_.rounds_masters() || (options_.sharing.alone() && !options_.average),
+                  "masters in bf16 are those of one rank, and have no average");
     d_.gradients = rounds() ? rounded_gradients() : declare_all(optim::kGradients, DType::f32, Role::gradient);
     placed(m_.at(optim::kGradients), options_.placement.gradients);
     const std::vector<ValueId> gradients = views(d_.gradients.all, " gradient");
@@ -389,9 +399,10 @@ class Lower {
 
   // What products read, in whatever type, goes to the host's memory. The flat array goes before it has views.
   void place_weights() {
-    const Role role = options_.compute == DType::f32 ? Role::parameter : Role::working;
     for (std::size_t i = 0; i < m_.set.values.size(); ++i)
-      if (m_.set.values[i].role == role) placed({static_cast<std::int32_t>(i)}, options_.placement.weights);
+      if (const Role role = m_.set.values[i].role;
+          role == Role::working || (role == Role::parameter && !options_.has_copies()))
+        placed({static_cast<std::int32_t>(i)}, options_.placement.weights);
   }
 
   void declare_batch_and_results() {
@@ -697,8 +708,9 @@ class Lower {
   void refresh() {
     begin(kRefresh, {});
     b_.at(program::Part::update);
-    for (const Range& part : m_.pieces(m_.updated))
-      b_.refresh({m_.view(b_, optim::kParameters, part), m_.view(b_, optim::kWorking, part)});
+    if (options_.has_copies())
+      for (const Range& part : m_.pieces(m_.updated))
+        b_.refresh({m_.view(b_, optim::kParameters, part), m_.view(b_, optim::kWorking, part)});
     fp8_.append_update(b_, m_, program::kAbsent);
     end();
   }
@@ -756,7 +768,24 @@ ValueId LoweredModel::view(Builder& b, std::string_view array, const Range& rang
 
 ValueId LoweredModel::gradients(Builder& b, const Range& range) const {
   const ValueId kept = view(b, optim::kGradients, range);
-  return set.at(kept).dtype == DType::bf16 ? b.widened(kept) : kept;
+  return set.at(kept).dtype == DType::bf16 ? b.widened(kept, "gradients in fp32") : kept;
+}
+
+ValueId LoweredModel::masters(Builder& b, const Range& range) const {
+  const ValueId kept = view(b, optim::kParameters, range);
+  return set.at(kept).dtype == DType::bf16 ? b.widened(kept, "masters in fp32") : kept;
+}
+
+void LoweredModel::keep_masters(Builder& b, ValueId masters, const Range& range) const {
+  const ValueId kept = view(b, optim::kParameters, range);
+  if (set.at(kept).dtype == DType::bf16)
+    b.round_at_random({.x = masters,
+                       .state = step_state,
+                       .kept = kept,
+                       .begin = range.begin,
+                       .all = layout.total,
+                       .what = optim::Rounded::masters},
+                      "masters in bf16");
 }
 
 LoweredModel lower(const config::Model& model, const LoweringOptions& options) { return Lower(model, options).lower(); }

@@ -39,7 +39,7 @@ inline constexpr std::string_view kShowAverage = "show average";      // evaluat
 inline constexpr std::string_view kShowWeights = "show weights";      // or the weights again
 inline constexpr std::string_view kGather = "gather";      // ranks: weights from their owners, where each has a part
 inline constexpr std::string_view kCheck = "check";        // whether parameters are finite
-inline constexpr std::string_view kRefresh = "refresh";    // working copies from parameters, where there are any
+inline constexpr std::string_view kRefresh = "refresh";    // working copies, and those in eight bits, from parameters
 inline constexpr std::string_view kEvaluate = "evaluate";  // loss only
 inline constexpr std::string_view kLogits = "logits";      // the whole logits
 // Loss and result of a step to the host, where two steps have room at a time.
@@ -74,7 +74,8 @@ struct LoweringOptions {
   bool single = false;            // and a step may be one micro-batch all the same (train.accumulate_from)
   bool logits = false;            // the logits program and its output
   DecodeShape decode = {};        // the prefill and decode programs and their caches
-  DType gradients = DType::f32;   // or bf16: as they are added up over micro-batches (optim/gradients.h)
+  DType gradients = DType::f32;   // or bf16: as they are added up over micro-batches (optim/rounded.h)
+  DType masters = DType::f32;     // or bf16: parameters as training keeps them, and products read them
   DType compute = DType::f32;     // of activations and products; any other keeps working copies of the parameters
   std::int64_t loss_chunk = 512;  // rows of logits that exist at a time
   double z_loss = 0;              // train.z_loss
@@ -95,6 +96,11 @@ struct LoweringOptions {
   std::uint64_t seed = 0;                   // of dropout
   dist::Sharing sharing = {};               // of training among ranks; `batch` is that of a group of them
   program::ExecutorOptions execution = {};  // how the programs run
+
+  bool rounds_masters() const { return training && masters == DType::bf16; }
+  // Whether products read working copies, beside the parameters.
+  bool has_copies() const { return compute != DType::f32 && !rounds_masters(); }
+  bool refreshes() const { return has_copies() || !fp8.empty() || fp8_head; }  // what is made from parameters
 };
 
 // The options of a configuration on a kind of device. This is the one place that decides which device computes in which
@@ -168,6 +174,10 @@ struct LoweredModel {
   // The elements of an array for a range of the parameters, as a value of the programs; absent where the array is.
   program::ValueId view(program::Builder& b, std::string_view array, const Range& range) const;
   program::ValueId gradients(program::Builder& b, const Range& range) const;  // the same of gradients, in fp32
+  // The same of parameters for the nodes that move them, and what keeps them after that: where they are in bf16, they
+  // are rounded at random.
+  program::ValueId masters(program::Builder& b, const Range& range) const;
+  void keep_masters(program::Builder& b, program::ValueId masters, const Range& range) const;
 };
 
 LoweredModel lower(const config::Model& model, const LoweringOptions& options);

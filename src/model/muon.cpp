@@ -81,7 +81,7 @@ void update(program::Builder& b, const LoweredModel& m, const config::Optim& o) 
                                                    .result = m.update_result,
                                                    .matrices = of};
     optim::Muon<program::ValueId> apply{.x = {},
-                                        .parameters = part(optim::kParameters),
+                                        .parameters = m.masters(b, range),
                                         .working = part(optim::kWorking),
                                         .state = m.step_state,
                                         .result = m.update_result,
@@ -93,6 +93,7 @@ void update(program::Builder& b, const LoweredModel& m, const config::Optim& o) 
     rounds.polynomials = polynomials;
     rounds.rounds = o.muon_rounds;
     b.muon(momentum, rounds, apply, fmt::format("muon {}x{}", g.rows, g.columns));
+    m.keep_masters(b, apply.parameters, range);
   }
   adamw_where(b, m, o, is_left_to_adamw);
 }

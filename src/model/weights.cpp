@@ -366,14 +366,30 @@ void Engine::initialise(std::uint64_t seed) {
     if (value != parameters) executor_->clear(value);
   device_.wait();  // copies of this memory may be under way
   const bool straight = on_host(parameters);
-  float* const array = executor_->tensor(parameters).as<float>();
-  constexpr auto kFloat = static_cast<std::int64_t>(sizeof(float));
-  Uploads uploads(device_, std::min(here.elements(), kInitPiece) * kFloat);
+  const Tensor array = executor_->tensor(parameters);
+  const bool rounded = array.dtype == DType::bf16;
+  const auto element = static_cast<std::int64_t>(size_of(array.dtype));
+  const std::int64_t most = std::min(here.elements(), kInitPiece);
+  Uploads uploads(device_, most * element);
+  std::vector<float> drawn(rounded ? static_cast<std::size_t>(most) : 0);  // before they are rounded
+  ThreadPool pool(rounded ? 0 : 1);
+  std::byte* to = nullptr;
+  std::int64_t some = 0;
   const auto place = [&](std::int64_t first, std::int64_t count) {
-    float* const to = array + (first - here.begin);
-    return straight ? to : reinterpret_cast<float*>(uploads.place(count * kFloat, reinterpret_cast<std::byte*>(to)));
+    to = array.as<std::byte>() + (first - here.begin) * element;
+    some = count;
+    if (!straight) to = uploads.place(count * element, to);
+    return rounded ? drawn.data() : reinterpret_cast<float*>(to);
   };
-  model::initialise(lowered_.table, lowered_.layout, seed, here, place, [&] { uploads.send(); });
+  const auto placed = [&] {
+    if (rounded)
+      pool.for_ranges(some, 1 << 16, [&](std::int64_t begin, std::int64_t end) {
+        std::transform(drawn.data() + begin, drawn.data() + end, reinterpret_cast<std::uint16_t*>(to) + begin,
+                       bf16_from_f32);
+      });
+    uploads.send();
+  };
+  model::initialise(lowered_.table, lowered_.layout, seed, here, place, placed);
   uploads.wait();
   forget_scales();
   refresh();

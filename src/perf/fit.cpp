@@ -156,7 +156,7 @@ class Solver {
     for (const bool masters : {false, true})
       for (const bool moments : {false, true})
         for (const bool averages : {false, true}) {
-          if ((masters && o.compute == DType::f32) || (averages && !o.average)) continue;
+          if ((masters && !o.has_copies()) || (averages && !o.average)) continue;
           if (!moves() && (masters || moments || averages)) continue;
           all.push_back({.moments = moments, .masters = masters, .averages = averages});
         }
@@ -299,6 +299,11 @@ std::vector<std::string> gains_of_types(const Fit& fit, const config::Config& co
   if (config.precision.gradients == "fp32" && config.log.norms_every == 0) {
     all.push_back(config);
     all.back().precision.gradients = "bf16";
+  }
+  if (config.precision.masters == "fp32" && config.log.norms_every == 0 && config.train.average == "none" &&
+      model::lowering_options(config, machine.kind).has_copies()) {
+    all.push_back(config);
+    all.back().precision.masters = "bf16";
   }
   constexpr double kNotable = 1.005;  // less would be told as 0%
   for (const config::Config& coarser : all) {

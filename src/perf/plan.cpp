@@ -198,9 +198,9 @@ StepPart part_of(std::string_view op) {
   if (is_one_of(op, {"attention", "attention_grad", "document_tiles"})) return StepPart::attention;
   if (op == "lm_loss") return StepPart::head;
   if (is_one_of(op, {"all_reduce", "reduce_shards", "gather_shards", "all_to_all"})) return StepPart::communication;
-  if (is_one_of(op, {"sum_squares", "grad_norm", "adamw", "round_gradients", "widen_gradients", "refresh", "average",
-                     "exchange", "tensor_sums", "orthogonalize", "muon_momentum", "muon", "bound_scale", "move_scales",
-                     "largest", "set_scales"}))
+  if (is_one_of(op, {"sum_squares", "grad_norm", "adamw", "round_at_random", "widen", "refresh", "average", "exchange",
+                     "tensor_sums", "orthogonalize", "muon_momentum", "muon", "bound_scale", "move_scales", "largest",
+                     "set_scales"}))
     return StepPart::update;
   return StepPart::memory_bound;
 }

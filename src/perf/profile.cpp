@@ -56,7 +56,9 @@ class Recorder final : public StepTimer {
  public:
   Recorder(Profile& profile, const ProfileOptions& roofline, const program::ProgramSet& set, double start)
       : profile_(profile), roofline_(roofline), set_(set), start_(start) {
-    for (const program::Value& value : set.values) narrow_ = narrow_ || value.role == program::Role::working;
+    for (const program::Value& value : set.values)
+      narrow_ = narrow_ || value.role == program::Role::working ||
+                (value.role == program::Role::parameter && value.dtype == DType::bf16);
   }
 
   void micro_batch(std::int64_t step, const data::Batch& batch) override {

@@ -28,8 +28,8 @@ constexpr bool kNeverForward =
            ops::SetScales<ValueId>, ops::Fp8Product<ValueId>, optim::SumSquares<ValueId>, optim::GradNorm<ValueId>,
            optim::AdamW<ValueId>, optim::Refresh<ValueId>, optim::Average<ValueId>, optim::Exchange<ValueId>,
            optim::TensorSums<ValueId>, ops::Orthogonalize<ValueId>, optim::MuonMomentum<ValueId>, optim::Muon<ValueId>,
-           optim::RoundGradients<ValueId>, optim::WidenGradients<ValueId>, ops::Custom<ValueId>,
-           dist::AllReduce<ValueId>, dist::ReduceShards<ValueId>, dist::GatherShards<ValueId>>;
+           optim::RoundAtRandom<ValueId>, optim::Widen<ValueId>, ops::Custom<ValueId>, dist::AllReduce<ValueId>,
+           dist::ReduceShards<ValueId>, dist::GatherShards<ValueId>>;
 
 class Backward {
  public:

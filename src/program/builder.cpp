@@ -467,7 +467,8 @@ void Builder::copy_logits(ValueId x, ValueId weight, ValueId logits) {
 void Builder::grad_norm(const NormOf& of, optim::GradNorm<ValueId> op) {
   op.totals = w_.make("totals", {optim::kTotals}, Role::activation, DType::f64);
   for (const NormOf::Piece& piece : of.gradients) {
-    const ValueId value = set_.at(piece.value).dtype == DType::bf16 ? widened(piece.value) : piece.value;
+    const ValueId value =
+        set_.at(piece.value).dtype == DType::bf16 ? widened(piece.value, "pieces in fp32") : piece.value;
     w_.append(optim::SumSquares<ValueId>{value, of.loss_sum, of.state, op.totals, piece.begin, of.all,
                                          &piece != of.gradients.data()},
               Phase::update, "sum_squares");
@@ -507,10 +508,13 @@ ValueId Builder::copy(ValueId of, std::string_view name) {
   w_.append(optim::Refresh<ValueId>{of, to}, Phase::update, std::string(name));
   return to;
 }
-ValueId Builder::widened(ValueId gradients) {
-  const ValueId x = w_.statistic("gradients in fp32", w_.shape(gradients));
-  w_.append(optim::WidenGradients<ValueId>{gradients, x}, Phase::update, "gradients in fp32");
+ValueId Builder::widened(ValueId kept, std::string_view name) {
+  const ValueId x = w_.statistic(name, w_.shape(kept));
+  w_.append(optim::Widen<ValueId>{kept, x}, Phase::update, std::string(name));
   return x;
+}
+void Builder::round_at_random(optim::RoundAtRandom<ValueId> op, std::string name) {
+  w_.append(op, Phase::update, std::move(name));
 }
 void Builder::copy_bytes(ValueId from, ValueId to, std::string name) {
   w_.append(ops::Copy<ValueId>{from, to}, Phase::update, std::move(name));

@@ -221,8 +221,9 @@ class Builder {
   void refresh(optim::Refresh<ValueId> op);
   void average(optim::Average<ValueId> op);
   void exchange(optim::Exchange<ValueId> op);
-  ValueId copy(ValueId of, std::string_view name);                    // in fp32, for the rest of the program
-  ValueId widened(ValueId gradients);                                 // the same in fp32
+  ValueId copy(ValueId of, std::string_view name);       // in fp32, for the rest of the program
+  ValueId widened(ValueId kept, std::string_view name);  // what is kept in bf16, the same
+  void round_at_random(optim::RoundAtRandom<ValueId> op, std::string name);
   void copy_bytes(ValueId from, ValueId to, std::string name);        // from one memory to another, or within one
   void tensor_sums(optim::TensorSums<ValueId> op, std::string name);  // its partial sums are made here
   void move_scales(ops::MoveScales<ValueId> op, std::string name);

@@ -22,9 +22,9 @@
 #include "ops/split_heads.h"
 #include "ops/swiglu.h"
 #include "optim/adamw.h"
-#include "optim/gradients.h"
 #include "optim/muon.h"
 #include "optim/norms.h"
+#include "optim/rounded.h"
 #include "program/program_set.h"
 
 namespace redline::program {
@@ -41,7 +41,7 @@ using OpOver = std::variant<
     ops::AttentionCached<T>, ops::Quantize<T>, ops::QuantizeWeight<T>, ops::BoundScale<T>, ops::MoveScales<T>,
     ops::Largest<T>, ops::SetScales<T>, ops::Fp8Product<T>, optim::SumSquares<T>, optim::GradNorm<T>, optim::AdamW<T>,
     optim::Refresh<T>, optim::Average<T>, optim::Exchange<T>, optim::TensorSums<T>, ops::Orthogonalize<T>,
-    optim::MuonMomentum<T>, optim::Muon<T>, optim::RoundGradients<T>, optim::WidenGradients<T>, ops::Custom<T>,
+    optim::MuonMomentum<T>, optim::Muon<T>, optim::RoundAtRandom<T>, optim::Widen<T>, ops::Custom<T>,
     dist::AllReduce<T>, dist::ReduceShards<T>, dist::GatherShards<T>, dist::AllToAll<T>, ops::SplitHeads<T>>;
 
 using Op = OpOver<ValueId>;

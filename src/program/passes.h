@@ -101,7 +101,7 @@ void stream_host_values(ProgramSet& set, Program& program);
 // stream_host_values().
 void run_beside(ProgramSet& set, Program& program, std::vector<Node> before);
 
-// Gradients in bf16 (optim/gradients.h): nodes of a micro-step write values of their own instead of views of `all`,
+// Gradients in bf16 (optim/rounded.h): nodes of a micro-step write values of their own instead of views of `all`,
 // which is a name only and has no memory, and others round these into what is kept, onto what is there with
 // `accumulate`.
 struct RoundedGradients {

@@ -84,12 +84,12 @@ class RoundPass {
     Value flat = set_.at(own.value);
     flat.alias_of = own.value;
     flat.shape = {flat.shape.elements()};
-    const Op op = optim::RoundGradients<ValueId>{.x = set_.add(std::move(flat)),
-                                                 .state = of_.step_state,
-                                                 .gradients = own.kept,
-                                                 .begin = own.begin,
-                                                 .all = set_.at(of_.all).shape.elements(),
-                                                 .accumulate = accumulate};
+    const Op op = optim::RoundAtRandom<ValueId>{.x = set_.add(std::move(flat)),
+                                                .state = of_.step_state,
+                                                .kept = own.kept,
+                                                .begin = own.begin,
+                                                .all = set_.at(of_.all).shape.elements(),
+                                                .accumulate = accumulate};
     return {.op = op,
             .phase = Phase::backward,
             .cost = cost_of(op, set_.values),

@@ -226,6 +226,7 @@ CheckpointContent checkpoint_content(const model::Engine& engine, const config::
   CheckpointContent content;
   content.step = state.step;
   model::HfDetails details{.max_positions = std::max(config.model.max_positions, config.train.seq_len)};
+  details.dtype = engine.programs().at(engine.lowered().at(optim::kParameters)).dtype;
   if (tokens.end) details.eos = *tokens.end;
   if (!tokens.beginning.empty()) details.bos = tokens.beginning.back();
   content.texts = {{"config.json", model::hf_config(config.model, details).dump(2) + "\n"},

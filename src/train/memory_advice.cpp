@@ -140,7 +140,7 @@ class Room {
     options.sharing = sharing_;
     const bool layers = model::streams_layers(sharing_);
     options.placement = {.moments = true,
-                         .masters = options.compute != DType::f32,
+                         .masters = options.has_copies(),
                          .averages = options.average,
                          .gradients = layers,
                          .weights = layers,

@@ -385,6 +385,15 @@ TEST(Presets, HaveTheSizesTheyAreNamedFor) {
       << "a token takes as much of one as of the other";
 }
 
+TEST(Masters, InBf16HaveNoAverageAndNoNorms) {
+  EXPECT_EQ(load({"", "quick", {"precision.masters=bf16"}}).precision.masters, "bf16");
+  for (const char* other : {"train.average=ema", "log.norms_every=5"}) {
+    const std::string refused = error_of([&] { load({"", "quick", {"precision.masters=bf16", other}}); });
+    const std::string key = std::string(other).substr(0, std::string(other).find('='));
+    EXPECT_TRUE(says(refused, {key, "precision.masters", "set one of them back"})) << refused;
+  }
+}
+
 // A preset with Muon has the settings of its original beside it, and eight bits are AdamW's.
 TEST(Presets, WithMuonHaveATwinWithAdamw) {
   for (const char* name : {"gqa-180m", "cs336-350m"}) {

@@ -150,6 +150,49 @@ TEST_P(Models, GradientsInBf16AreThoseOfFp32Rounded) {
   EXPECT_LT(std::abs(bias / all), 0.001) << "they are as long as in fp32";
 }
 
+// Updates of a tenth of a place of bf16 arrive in the mean: rounded to the nearest, hardly any weight would move.
+TEST_P(Models, MastersInBf16MoveAsThoseOfFp32) {
+  std::vector<float> moves[2];
+  for (const DType type : {DType::f32, DType::bf16}) {
+    LoweringOptions o = engine_options();
+    o.masters = type;
+    TinyEngine engine(model_, o, device_);
+    EXPECT_EQ(program::check_plan(engine.programs()), std::vector<std::string>{});
+    EXPECT_FALSE(engine.lowered().at(optim::kWorking).present());
+    const std::vector<float> before = array_of(engine, optim::kParameters);
+    for (int step = 0; step < 40; ++step) step_on(engine, tiny_batch(model_.vocab), step, 1e-5);
+    const std::vector<float> after = array_of(engine, optim::kParameters);
+    for (std::size_t i = 0; i < before.size(); ++i) moves[type == DType::bf16 ? 1 : 0].push_back(after[i] - before[i]);
+  }
+  double along = 0, all = 0;
+  for (std::size_t i = 0; i < moves[0].size(); ++i) {
+    along += static_cast<double>(moves[0][i]) * static_cast<double>(moves[1][i]);
+    all += static_cast<double>(moves[0][i]) * static_cast<double>(moves[0][i]);
+  }
+  EXPECT_NEAR(along / all, 1, 0.1);
+  EXPECT_TRUE(moves[0] != moves[1]);
+}
+
+// Products read them as they are: nothing else is made of them, and drawn weights are those of fp32, rounded.
+TEST_P(Models, MastersInBf16AreTheWeightsOfProducts) {
+  LoweringOptions apart = engine_options();
+  apart.compute = DType::bf16;
+  LoweringOptions one = apart;
+  one.masters = DType::bf16;
+  TinyEngine with_copies(model_, apart, device_), without(model_, one, device_);
+  const auto weights = [](const Engine& engine) {
+    const std::int64_t* const bytes = engine.programs().memory.device.by_role;
+    return bytes[static_cast<int>(program::Role::parameter)] + bytes[static_cast<int>(program::Role::working)];
+  };
+  const std::int64_t elements = without.lowered().layout.total;
+  EXPECT_EQ(weights(without), aligned(2 * elements));
+  EXPECT_EQ(weights(with_copies), aligned(2 * elements) + aligned(4 * elements));
+  EXPECT_EQ(array_of(without, optim::kParameters), array_of(with_copies, optim::kWorking));
+  for (Engine* const engine : {static_cast<Engine*>(&with_copies), static_cast<Engine*>(&without)})
+    engine->upload(tiny_batch(model_.vocab));
+  EXPECT_EQ(without.evaluate(), with_copies.evaluate());
+}
+
 TEST_P(Models, GradientsAgreeWithFiniteDifferences) {
   if (model_.experts > 0) model_.experts_per_token = model_.experts;  // a small step would change routes otherwise
   TinyEngine engine(model_, engine_options(), device_);

@@ -31,7 +31,7 @@ struct OffloadCase {
   DType compute = DType::bf16;
   bool fp8 = false, average = false;
   const char* family = "";
-  DType gradients = DType::f32;
+  DType gradients = DType::f32, masters = DType::f32;
 };
 void PrintTo(const OffloadCase& c, std::ostream* out) { *out << c.name; }
 
@@ -50,13 +50,14 @@ LoweringOptions offload_options(const OffloadCase& c, const config::Placement& p
   o.average = c.average;
   o.optimizer = c.optimizer;
   o.gradients = c.gradients;
+  o.masters = c.masters;
   o.optim.clip = 0.3;
   o.optim.moments = c.moments;
   o.spike = 100;
   o.norms = true;
   if (c.optimizer == &kNorMuon) o.optim.muon_beta2 = 0.9;
   o.placement = placement;
-  if (c.compute == DType::f32) o.placement.masters = false;
+  if (!o.has_copies()) o.placement.masters = false;
   return o;
 }
 
@@ -192,29 +193,35 @@ TEST_P(Offload, AParameterThatIsNoNumberIsFoundInAnyPiece) {
   const OffloadCase& c = GetParam();
   device::CpuDevice device(1);
   TinyEngine engine(offloaded_model(c), offload_options(c, kAllState), device);
-  const std::span<float> parameters = array_on_host(engine, optim::kParameters);
-  for (const std::size_t at : {std::size_t{0}, parameters.size() / 2, parameters.size() - 1}) {
-    const float before = std::exchange(parameters[at], std::numeric_limits<float>::infinity());
+  const Tensor parameters = engine.executor().tensor(engine.lowered().at(optim::kParameters));
+  const auto element = static_cast<std::int64_t>(size_of(parameters.dtype));
+  for (const std::int64_t at : {std::int64_t{0}, parameters.elements() / 2, parameters.elements() - 1}) {
+    // The upper half of a float, which is all that bf16 has.
+    std::uint16_t& upper = *reinterpret_cast<std::uint16_t*>(parameters.as<std::byte>() + (at + 1) * element - 2);
+    const std::uint16_t before = std::exchange(upper, bf16_from_f32(std::numeric_limits<float>::infinity()));
     EXPECT_FALSE(engine.parameters_finite()) << at;
-    parameters[at] = before;
+    upper = before;
   }
   EXPECT_TRUE(engine.parameters_finite());
 }
 
 INSTANTIATE_TEST_SUITE_P(
     All, Offload,
-    ::testing::Values(OffloadCase{"adamw"}, OffloadCase{"adamw_in_fp32", &kAdamW, "fp32", DType::f32, false, true},
-                      OffloadCase{"bf16_moments", &kAdamW, "bf16", DType::bf16, false, true},
-                      OffloadCase{"moments_of_8_bits", &kAdamW, "8bit"},
-                      OffloadCase{"fp8", &kAdamW, "8bit", DType::bf16, true, true},
-                      OffloadCase{"muon", &kMuon, "fp32", DType::bf16, false, true},
-                      OffloadCase{"muon_bf16_in_fp32", &kMuon, "bf16", DType::f32},
-                      OffloadCase{"normuon", &kNorMuon, "fp32", DType::bf16},
-                      OffloadCase{"experts", &kAdamW, "fp32", DType::bf16, false, true, "olmoe"},
-                      OffloadCase{"experts_fp8", &kAdamW, "8bit", DType::bf16, true, true, "qwen3_moe"},
-                      OffloadCase{"experts_muon", &kMuon, "bf16", DType::bf16, false, true, "mixtral"},
-                      OffloadCase{"bf16_gradients", &kAdamW, "8bit", DType::bf16, true, true, "", DType::bf16},
-                      OffloadCase{"muon_bf16_gradients", &kMuon, "fp32", DType::f32, false, false, "", DType::bf16}),
+    ::testing::Values(
+        OffloadCase{"adamw"}, OffloadCase{"adamw_in_fp32", &kAdamW, "fp32", DType::f32, false, true},
+        OffloadCase{"bf16_moments", &kAdamW, "bf16", DType::bf16, false, true},
+        OffloadCase{"moments_of_8_bits", &kAdamW, "8bit"}, OffloadCase{"fp8", &kAdamW, "8bit", DType::bf16, true, true},
+        OffloadCase{"muon", &kMuon, "fp32", DType::bf16, false, true},
+        OffloadCase{"muon_bf16_in_fp32", &kMuon, "bf16", DType::f32},
+        OffloadCase{"normuon", &kNorMuon, "fp32", DType::bf16},
+        OffloadCase{"experts", &kAdamW, "fp32", DType::bf16, false, true, "olmoe"},
+        OffloadCase{"experts_fp8", &kAdamW, "8bit", DType::bf16, true, true, "qwen3_moe"},
+        OffloadCase{"experts_muon", &kMuon, "bf16", DType::bf16, false, true, "mixtral"},
+        OffloadCase{"bf16_gradients", &kAdamW, "8bit", DType::bf16, true, true, "", DType::bf16},
+        OffloadCase{"muon_bf16_gradients", &kMuon, "fp32", DType::f32, false, false, "", DType::bf16},
+        OffloadCase{"bf16_masters", &kAdamW, "fp32", DType::bf16, false, false, "", DType::f32, DType::bf16},
+        OffloadCase{"bf16_masters_fp8", &kAdamW, "8bit", DType::bf16, true, false, "", DType::bf16, DType::bf16},
+        OffloadCase{"muon_bf16_masters", &kMuon, "bf16", DType::f32, false, false, "", DType::f32, DType::bf16}),
     [](const auto& of) { return std::string(of.param.name); });
 
 // What is computed again, of how many layers, and where what is kept meanwhile lies, changes no bit either.

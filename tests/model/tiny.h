@@ -3,10 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
 #include "base/random.h"
+#include "base/small_floats.h"
 #include "config/load.h"
 #include "data/batch.h"
 #include "model/engine.h"
@@ -112,11 +114,18 @@ inline double step_on(model::Engine& engine, const data::Batch& batch, int index
   return result.loss_sum / static_cast<double>(batch.pairs);
 }
 
-// A whole array of the state table, copied to the host, and one that the host may change where it stands.
+// A whole array of the state table, copied to the host in fp32, and one that the host may change where it stands.
 inline std::vector<float> array_of(model::Engine& engine, std::string_view name) {
   engine.finish_update();
   const program::ValueId value = engine.lowered().at(name);
-  std::vector<float> out(static_cast<std::size_t>(engine.programs().at(value).shape.elements()));
+  const auto elements = static_cast<std::size_t>(engine.programs().at(value).shape.elements());
+  std::vector<float> out(elements);
+  if (engine.programs().at(value).dtype == DType::bf16) {
+    std::vector<std::uint16_t> narrow(elements);
+    engine.executor().read(value, narrow);
+    std::ranges::transform(narrow, out.begin(), f32_from_bf16);
+    return out;
+  }
   engine.executor().read(value, out);
   return out;
 }

@@ -37,7 +37,7 @@ config::Config random_config(std::uint64_t key) {
     return words[random.below(at++, words.size())];
   };
   const bool muon = one_of({"adamw", "muon"}) == "muon";
-  return config_of(
+  config::Config c = config_of(
       "quick", {"model.family=" + one_of({"llama", "qwen3", "olmo2"}), "model.layers=" + one_of({"2", "3", "5"}),
                 "model.hidden=" + one_of({"32", "48"}), "model.heads=2", "model.kv_heads=1", "model.head_dim=16",
                 "model.ffn=" + one_of({"64", "112"}), "model.vocab=96", "model.tied=" + one_of({"true", "false"}),
@@ -48,6 +48,8 @@ config::Config random_config(std::uint64_t key) {
                                                : std::vector<std::string>{"fp32", "bf16", "8bit"}),
                 "train.average=" + one_of({"none", "ema"}), "precision.matmul=" + one_of({"bf16", "fp8"}),
                 "kernels.logits_rows=32"});
+  if (c.train.average == "none") c.precision.masters = one_of({"fp32", "bf16"});
+  return c;
 }
 
 struct Trained {
@@ -216,6 +218,21 @@ TEST(Fit, CoarserTypesAreToldAndNotTaken) {
   ASSERT_EQ(gains.size(), 3u);
   EXPECT_TRUE(says(gains[1], {"optim.moments=8bit", "MiB less", "faster"})) << gains[1];
   EXPECT_TRUE(says(gains[2], {"precision.gradients=bf16", "MiB less"})) << gains[2];
+}
+
+// Products in bf16 have copies of the masters, which is what masters in bf16 are then.
+TEST(Fit, MastersInBf16AreToldWhereProductsReadCopies) {
+  const Machine h200 = machine_named("h200");
+  config::Config config = config_of("quick", {"train.batch_size=1", "train.seq_len=64", "optim.name=adamw"});
+  const auto gains = [&] {
+    const Fit asked = find_fit(config, h200, {kRoomy, kRoomy});
+    return gains_of_types(find_fit(config, h200, {asked.asked.device * 9 / 10, kRoomy}), config, h200);
+  };
+  const std::vector<std::string> told = gains();
+  ASSERT_EQ(told.size(), 4u);
+  EXPECT_TRUE(says(told[3], {"precision.masters=bf16", "MiB less"})) << told[3];
+  config.train.average = "ema";
+  EXPECT_EQ(gains().size(), 3u);
 }
 
 // What is known of a run's bytes from before, for another room, machine or run, changes no answer.

@@ -26,6 +26,7 @@ const std::map<std::string_view, std::vector<std::string>> kExamples = {
     {"train.seq_len", {"parallel.sequence=2", "train.seq_len=63"}},
     {"parallel.shards", {"parallel.shards=2"}},
     {"precision.gradients", {"precision.gradients=bf16"}},
+    {"precision.masters", {"precision.masters=bf16"}},
     {"model.experts", {"model.family=olmoe", "model.experts=4", "model.experts_per_token=2", "parallel.sequence=2"}},
 };
 

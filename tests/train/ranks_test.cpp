@@ -215,6 +215,7 @@ const std::vector<PairOf> kPairs = {
     {"`precision.matmul = \"fp8\"` with `precision.head`", {"precision.matmul=fp8", "precision.head=fp8"}, {}, 2e-2},
     {"`precision.matmul = \"fp8\"` with Muon", {"precision.matmul=fp8", "optim.name=muon"}, {}, 2e-2},
     {"`precision.gradients = \"bf16\"`", {"precision.gradients=bf16"}},
+    {"`precision.masters = \"bf16\"`", {"precision.masters=bf16"}},
     {"`model.experts`", {"model.family=olmoe", "model.experts=4", "model.experts_per_token=2"}, {}, 1e-3},
     {"`train.recompute = \"mlp\"`", {"train.recompute=mlp"}},
     {"`train.recompute = \"block\"`", {"train.recompute=block"}},

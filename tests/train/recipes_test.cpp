@@ -333,6 +333,37 @@ TEST(MomentsRun, GoesOnFromACheckpointOfAnotherKind) {
   }
 }
 
+// Masters that are kept in bf16, of products in fp32 and in eight bits: a checkpoint holds them as they are.
+TEST(MastersRun, StopsAndResumesToTheSameBitsAndGoesOnFromTheOtherKind) {
+  for (const char* matmul : {"bf16", "fp8"}) {
+    const auto with_masters = [&](const char* masters) {
+      return fp8_run({fmt::format("precision.matmul={}", matmul), fmt::format("precision.masters={}", masters),
+                      "train.max_steps=10", "train.eval_every=0"});
+    };
+    testing::TempFolder temp;
+    for (const char* was : {"bf16", "fp32"}) {
+      const Ran whole = run(with_masters(was), temp.path() / was);
+      const std::vector<double> all = losses(whole.seen);
+      ASSERT_EQ(all.size(), 10u);
+      for (const char* is : {"bf16", "fp32"}) {
+        const Path after = temp.path() / fmt::format("{} to {}", was, is);
+        copy_without(10, temp.path() / was, after);
+        const bool same = std::string_view(was) == is;
+        if (!same) {
+          EXPECT_TRUE(any_has({error_of([&] { go_on(with_masters(is), after); })}, "--allow-change"));
+        }
+        const std::vector<double> got = losses(go_on(with_masters(is), after, !same).seen);
+        ASSERT_EQ(got.size(), 5u);
+        for (std::size_t i = 0; i < got.size(); ++i)
+          EXPECT_NEAR(got[i], all[i + 5], same ? 0 : 0.02 * all[i + 5]) << matmul << ", " << was << " to " << is;
+        if (same) {
+          EXPECT_TRUE(tensors(temp.path() / was, 10) == tensors(after, 10)) << matmul << ", " << was;
+        }
+      }
+    }
+  }
+}
+
 config::Config growing_batch(std::vector<std::string> more = {}) {
   more.insert(more.begin(), {"train.accumulate=5", "train.accumulate_from=1", "train.accumulate_ramp_steps=6",
                              "train.batch_size=1", "data.packing=stream", "train.max_steps=10"});

@@ -3,10 +3,10 @@
 
 #include "base/thread_pool.h"
 #include "optim/adamw.h"
-#include "optim/gradients.h"
 #include "optim/moments.h"
 #include "optim/muon.h"
 #include "optim/norms.h"
+#include "optim/rounded.h"
 
 namespace redline::optim::cpu {
 
@@ -17,8 +17,8 @@ void run(const Refresh<Tensor>& op, ThreadPool& pool);
 void run(const Average<Tensor>& op, ThreadPool& pool);
 void run(const Exchange<Tensor>& op, ThreadPool& pool);
 void run(const TensorSums<Tensor>& op, ThreadPool& pool);
-void run(const RoundGradients<Tensor>& op, ThreadPool& pool);
-void run(const WidenGradients<Tensor>& op, ThreadPool& pool);
+void run(const RoundAtRandom<Tensor>& op, ThreadPool& pool);
+void run(const Widen<Tensor>& op, ThreadPool& pool);
 void run(const MuonMomentum<Tensor>& op, ThreadPool& pool);
 void run(const Muon<Tensor>& op, ThreadPool& pool);
 

@@ -3,9 +3,9 @@
 
 #include "device/cuda/launch.h"
 #include "optim/adamw.h"
-#include "optim/gradients.h"
 #include "optim/muon.h"
 #include "optim/norms.h"
+#include "optim/rounded.h"
 
 namespace redline::optim::cuda {
 
@@ -16,8 +16,8 @@ void run(const Refresh<Tensor>& op, const device::cuda::Launch& launch);
 void run(const Average<Tensor>& op, const device::cuda::Launch& launch);
 void run(const Exchange<Tensor>& op, const device::cuda::Launch& launch);
 void run(const TensorSums<Tensor>& op, const device::cuda::Launch& launch);
-void run(const RoundGradients<Tensor>& op, const device::cuda::Launch& launch);
-void run(const WidenGradients<Tensor>& op, const device::cuda::Launch& launch);
+void run(const RoundAtRandom<Tensor>& op, const device::cuda::Launch& launch);
+void run(const Widen<Tensor>& op, const device::cuda::Launch& launch);
 void run(const MuonMomentum<Tensor>& op, const device::cuda::Launch& launch);
 void run(const Muon<Tensor>& op, const device::cuda::Launch& launch);
 

@@ -214,6 +214,29 @@ TEST_P(ModelsOnCard, WhatLiesInTheHostsMemoryChangesNoBit) {
   }
 }
 
+// Masters in bf16: graphs, repetition and moments in the host's memory change no bit, and a run is near that of fp32.
+TEST_P(ModelsOnCard, MastersInBf16RepeatAndStayNear) {
+  std::vector<double> losses, fp32;
+  std::vector<float> parameters;
+  Made wide = engine_on_card(DType::bf16);
+  for (int i = 0; i < kSteps; ++i) fp32.push_back(step_of_two(wide, i));
+  for (const auto& [graphs, moments] : {std::pair{true, false}, {false, false}, {true, true}}) {
+    LoweringOptions o = card_options(DType::bf16);
+    o.products.bits = o.attention.bits = ops::Bits::repeat;
+    o.masters = DType::bf16;
+    o.execution.graphs = graphs;
+    o.placement.moments = moments;
+    Made engine(model_, o, card());
+    std::vector<double> seen;
+    for (int i = 0; i < kSteps; ++i) seen.push_back(step_of_two(engine, i));
+    const std::vector<float> after = array_of(engine, optim::kParameters);
+    if (losses.empty()) losses = seen, parameters = after;
+    EXPECT_EQ(seen, losses) << graphs << moments;
+    EXPECT_TRUE(after == parameters) << graphs << moments;
+  }
+  for (std::size_t i = 0; i < fp32.size(); ++i) EXPECT_NEAR(losses[i], fp32[i], 0.02 * fp32[i]) << i;
+}
+
 TEST_P(ModelsOnCard, ARunGoesOnFromCopiedState) {
   for (const DType compute : {DType::f32, DType::bf16}) {
     Made whole = engine_on_card(compute);
