@@ -38,7 +38,8 @@ constexpr int kMultiplying = 2, kGroupThreads = 128, kThreads = (1 + kMultiplyin
 constexpr int kMaxGroups = 512;
 constexpr int kCluster = 2;  // blocks that share A
 constexpr int kBuffersAt = kStages * kStageBytes, kBarriersAt = kBuffersAt + kMultiplying * kBuffers * kBoxBytes;
-constexpr int kOffsetsAt = kBarriersAt + 2 * kStages * 8, kBytes = kOffsetsAt + (kMaxGroups + 1) * 4;
+constexpr int kOffsetsAt = kBarriersAt + 2 * kStages * 8, kOrderAt = kOffsetsAt + (kMaxGroups + 1) * 4;
+constexpr int kBytes = kOrderAt + kMostOrdered;
 static_assert(kBytes <= 227 * 1024 && kRowBoxes == kMultiplying && kRowBoxes % kCluster == 0);
 
 enum class Product { output, input_grad, weight_grad };
@@ -231,6 +232,11 @@ struct Turn {
   }
 };
 
+// The groups in the order in which dW takes them; it lies behind the offsets.
+__device__ std::uint8_t* order_of(const Arguments& a, const std::int32_t* offsets) {
+  auto* const bytes = reinterpret_cast<std::uint8_t*>(const_cast<std::int32_t*>(offsets));
+  return a.groups <= kMostOrdered ? bytes + (kOrderAt - kOffsetsAt) : nullptr;
+}
 template <class K>
 __device__ auto tiles_of(const Arguments& a, const std::int32_t* offsets) {
   constexpr int kAcross = kCluster * kColumns;
@@ -238,7 +244,13 @@ __device__ auto tiles_of(const Arguments& a, const std::int32_t* offsets) {
   if constexpr (K::kOfRows)
     return TilesOfRows(offsets, a.groups, kRows, kAcross, across);
   else
-    return TilesOfMatrices(offsets, a.groups, kRows, kAcross, across, (a.rows + kRows - 1) / kRows);
+    return TilesOfMatrices(offsets, order_of(a, offsets), a.groups, kRows, kAcross, across,
+                           (a.rows + kRows - 1) / kRows);
+}
+// The turns of a pair of blocks.
+template <class K>
+__device__ auto turns_of_cluster() {
+  return Turns(static_cast<int>(blockIdx.x) / kCluster, static_cast<int>(gridDim.x) / kCluster, !K::kOfRows);
 }
 // Where the sum of a group's rows begins.
 template <class K>
@@ -260,7 +272,7 @@ __device__ void fetch_tiles(const Arguments& a, std::uint32_t memory, const std:
   auto tiles = tiles_of<K>(a, offsets);
   GroupTile tile;
   Turn turn;
-  for (int number = blockIdx.x / kCluster; tiles.seek(number, tile); number += gridDim.x / kCluster) {
+  for (auto turns = turns_of_cluster<K>(); tiles.seek(turns.number(), tile); turns.advance()) {
     const int steps = steps_of<K>(a, tile), column = tile.column + rank * kColumns;
     for (int s = 0; s < steps; ++s, turn.advance()) {
       const std::uint32_t stage = memory + turn.stage * kStageBytes, full = memory + kBarriersAt + turn.stage * 8;
@@ -403,7 +415,7 @@ __device__ void multiply_tiles(const Arguments& a, std::uint32_t memory, const s
   GroupTile tile;
   Turn turn;
   int sent = 0;
-  for (int number = blockIdx.x / kCluster; tiles.seek(number, tile); number += gridDim.x / kCluster) {
+  for (auto turns = turns_of_cluster<K>(); tiles.seek(turns.number(), tile); turns.advance()) {
     const int steps = steps_of<K>(a, tile);
     if (!K::kOfRows && steps == 0) continue;
     float c[kColumns / 8][4];
@@ -492,6 +504,13 @@ __global__ __launch_bounds__(kThreads, 1) void grouped_kernel(const __grid_const
     asm volatile("fence.mbarrier_init.release.cluster;\n" ::: "memory");
   }
   __syncthreads();
+  if constexpr (!K::kOfRows) {
+    if (std::uint8_t* const order = order_of(a, offsets)) {
+      for (int g = static_cast<int>(threadIdx.x); g < a.groups; g += kThreads)
+        order[place_by_rows(offsets, a.groups, g)] = static_cast<std::uint8_t>(g);
+      __syncthreads();
+    }
+  }
   sync_cluster();
 
   // 128 sums a thread of those that multiply; the registers that the others have too many are theirs.

@@ -1,5 +1,7 @@
 // Products of groups on the card: the CPU's for every split of rows into groups, by either kernel. The walk over tiles,
 // which those kernels share, is walked on the host: it needs no card.
+#include <cmath>
+#include <limits>
 #include <map>
 #include <numeric>
 
@@ -37,7 +39,7 @@ TEST(TilesOfRows, CoverEveryRowOnce) {
         for (std::int32_t block = 0; block < blocks; ++block) {
           cuda::TilesOfRows tiles(offsets.data(), groups, kRows, kColumns, across);
           cuda::GroupTile tile{};
-          for (std::int32_t number = block; tiles.seek(number, tile); number += blocks) {
+          for (cuda::Turns turns(block, blocks, false); tiles.seek(turns.number(), tile); turns.advance()) {
             ASSERT_EQ(tile.begin, offsets[static_cast<std::size_t>(tile.group)]);
             ASSERT_EQ(tile.end, offsets[static_cast<std::size_t>(tile.group) + 1]);
             ASSERT_EQ((tile.row - tile.begin) % kRows, 0);
@@ -54,26 +56,71 @@ TEST(TilesOfRows, CoverEveryRowOnce) {
       }
 }
 
-// Groups without rows have tiles, too: their gradients become zero.
+// The groups with the most rows first.
+std::vector<std::uint8_t> order_of(const std::vector<std::int32_t>& offsets) {
+  const auto groups = static_cast<std::int32_t>(offsets.size()) - 1;
+  std::vector<std::uint8_t> order(static_cast<std::size_t>(groups), 255);
+  for (std::int32_t g = 0; g < groups; ++g)
+    order[static_cast<std::size_t>(cuda::place_by_rows(offsets.data(), groups, g))] = static_cast<std::uint8_t>(g);
+  return order;
+}
+
+// Groups without rows have tiles, too: their gradients become zero. In the order of sizes no group has more rows than
+// one before it.
 TEST(TilesOfMatrices, CoverEveryMatrixOnce) {
   constexpr std::int32_t kRows = 128, kColumns = 512, kDown = 3, kAcross = 2;
   for (const auto& sizes : kSplits) {
     const std::vector<std::int32_t> offsets = small(offsets_of(sizes));
+    const std::vector<std::uint8_t> order = order_of(offsets);
     const auto groups = static_cast<std::int32_t>(sizes.size());
-    std::map<std::array<std::int32_t, 3>, int> seen;
-    for (std::int32_t block = 0; block < 5; ++block) {
-      cuda::TilesOfMatrices tiles(offsets.data(), groups, kRows, kColumns, kAcross, kDown);
-      cuda::GroupTile tile{};
-      for (std::int32_t number = block; tiles.seek(number, tile); number += 5) {
-        ASSERT_EQ(tile.rows(), sizes[static_cast<std::size_t>(tile.group)]);
-        ASSERT_TRUE(tile.row % kRows == 0 && tile.row < kDown * kRows);
-        ASSERT_TRUE(tile.column % kColumns == 0 && tile.column < kAcross * kColumns);
-        const std::array place{tile.group, tile.row, tile.column};
-        ASSERT_EQ(++seen[place], 1);
+    for (const bool ordered : {false, true}) {
+      std::map<std::array<std::int32_t, 3>, int> seen;
+      for (std::int32_t block = 0; block < 5; ++block) {
+        cuda::TilesOfMatrices tiles(offsets.data(), ordered ? order.data() : nullptr, groups, kRows, kColumns, kAcross,
+                                    kDown);
+        cuda::GroupTile tile{};
+        std::int32_t most = std::numeric_limits<std::int32_t>::max();
+        for (cuda::Turns turns(block, 5, true); tiles.seek(turns.number(), tile); turns.advance()) {
+          ASSERT_LE(ordered ? tile.rows() : 0, most);
+          most = tile.rows();
+          ASSERT_EQ(tile.rows(), sizes[static_cast<std::size_t>(tile.group)]);
+          ASSERT_TRUE(tile.row % kRows == 0 && tile.row < kDown * kRows);
+          ASSERT_TRUE(tile.column % kColumns == 0 && tile.column < kAcross * kColumns);
+          const std::array place{tile.group, tile.row, tile.column};
+          ASSERT_EQ(++seen[place], 1);
+        }
       }
+      ASSERT_EQ(seen.size(), sizes.size() * kDown * kAcross);
     }
-    ASSERT_EQ(seen.size(), sizes.size() * kDown * kAcross);
   }
+}
+
+// What the busiest pair of blocks has to do, over the mean: with loads up to four times the mean, of OLMoE's down.
+TEST(TilesOfMatrices, AreSharedOutEvenlyWhereGroupsAreNot) {
+  constexpr std::int32_t kGroups = 64, kWorkers = 66, kAcross = 2, kDown = 16;
+  std::vector<std::int64_t> sizes;
+  const Random random(7, 1);
+  for (std::uint64_t g = 0; g < kGroups; ++g) {
+    const double share = -std::log(1 - random.uniform(2 * g)) - std::log(1 - random.uniform(2 * g + 1));
+    sizes.push_back(static_cast<std::int64_t>(2048 * share));
+  }
+  const std::vector<std::int32_t> offsets = small(offsets_of(sizes));
+  const std::vector<std::uint8_t> order = order_of(offsets);
+  const auto busiest = [&](bool ordered) {
+    double most = 0, sum = 0;
+    for (std::int32_t worker = 0; worker < kWorkers; ++worker) {
+      cuda::TilesOfMatrices tiles(offsets.data(), ordered ? order.data() : nullptr, kGroups, 128, 512, kAcross, kDown);
+      cuda::GroupTile tile{};
+      double rows = 0;
+      for (cuda::Turns turns(worker, kWorkers, ordered); tiles.seek(turns.number(), tile); turns.advance())
+        rows += tile.rows();
+      most = std::max(most, rows);
+      sum += rows;
+    }
+    return most / (sum / kWorkers);
+  };
+  EXPECT_LT(busiest(true), 1.05);
+  EXPECT_GT(busiest(false), 1.1);
 }
 
 class CudaGrouped : public OnCard<> {
