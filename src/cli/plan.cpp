@@ -24,6 +24,7 @@
 #include "model/fp8_linears.h"
 #include "perf/batch_size.h"
 #include "perf/fit.h"
+#include "perf/fp8_choice.h"
 #include "report/figures.h"
 #include "report/live_line.h"
 #include "report/run_record.h"
@@ -105,6 +106,7 @@ struct Planned {
   std::string name;  // of the configuration
   config::Config config;
   perf::Machine machine;
+  model::Fp8Reasons fp8_reasons = {};  // of the products in the configuration's list
   perf::Plan plan;
   perf::Choice choice;
   std::optional<perf::Fit> fit;  // where the configuration does not fit as it is; the plan is then of its fastest way
@@ -134,14 +136,9 @@ struct Planned {
   double hours() const { return full_steps(steps()) * plan.expected.step_seconds / 3600; }
 };
 
-model::Fp8Products products_in_fp8(const Planned& p) {
-  return model::fp8_products(perf::as_possible(p.config, p.machine));
-}
-
-// The type of products. A plan in fp8 takes it for every product that can have it: a run measures which ones are
-// faster.
+// The type of products.
 std::string computes_in(const Planned& p) {
-  if (p.config.precision.matmul == "fp8" && products_in_fp8(p).taken.empty()) return "bf16";
+  if (p.config.precision.matmul == "fp8" && model::fp8_products(p.config).taken.empty()) return "bf16";
   const bool card = p.machine.kind == device::Kind::cuda;
   return card || p.config.precision.matmul == "fp8" ? p.config.precision.matmul : "fp32";
 }
@@ -161,11 +158,8 @@ void print_model(const Planned& p) {
                     report::flop_rate(m.peak_flops), m.source, m.copy_rate * 1e-9, size(m.memory), computes_in(p)));
   if (p.config.precision.matmul == "fp8") {
     const bool lacks = m.kind == device::Kind::cuda && m.tflops.fp8 == 0;
-    const bool chooses = p.config.model.experts > 0 && p.config.precision.fp8 == "auto" && !lacks;
-    print(fmt::format("fp8       {}{}\n", model::in_words(products_in_fp8(p)),
-                      lacks     ? ": the card has no fp8"
-                      : chooses ? "; a run leaves out those that are slower so, as gradients of experts' weights are"
-                                : ""));
+    print(fmt::format("fp8       {}{}\n", model::in_words(model::fp8_products(p.config), p.fp8_reasons),
+                      lacks ? ": the card has no fp8" : ""));
   }
   print(fmt::format("model     {}\n", parameters_of(p.plan)));
   const perf::FlopParts& f = p.plan.flops;
@@ -407,7 +401,7 @@ io::Json to_json(const Planned& p) {
   return {{"config", p.name},
           {"card", p.machine.name},
           {"precision", computes_in(p)},
-          {"fp8_products", products_in_fp8(p).taken},
+          {"fp8_products", model::fp8_products(p.config).taken},
           {"peak_flops", p.machine.peak_flops},
           {"peak_source", p.machine.source},
           {"copy_bytes_per_s", p.machine.copy_rate},
@@ -557,6 +551,9 @@ int run_plan(const Words& words) {
     return kDone;
   }
   if (memory > 0) p.machine.memory = static_cast<std::int64_t>(memory * 0x1p30);
+  perf::Fp8Choice fp8 = perf::expect_fp8(p.config, p.machine);
+  p.config = std::move(fp8.config);
+  p.fp8_reasons = std::move(fp8.reasons);
   if (gpus.gpus > 0) {
     plan_gpus(p.name, p.config, p.machine, card_id(card, p.machine), p.filled, gpus, json, stopping);
     return kDone;

@@ -8,6 +8,7 @@
 #include "io/json.h"
 #include "perf/batch_size.h"
 #include "perf/fit.h"
+#include "perf/fp8_choice.h"
 #include "report/figures.h"
 #include "train/ends.h"
 
@@ -21,8 +22,9 @@ struct CardPlan {
 };
 
 // The first that fits: as asked; the fastest way with bytes moved; the step cut otherwise.
-CardPlan plan_on(const perf::Card& card, const config::Config& config, const perf::Filling& filling) {
+CardPlan plan_on(const perf::Card& card, const config::Config& asked, const perf::Filling& filling) {
   const perf::Machine machine = perf::machine_of(card);
+  const config::Config config = perf::expect_fp8(asked, machine).config;
   CardPlan p{&card, perf::make_plan(config, machine, {}, filling), config};
   if (p.plan.fits || !perf::chooses(config)) return p;
   const perf::Fit fit = perf::find_fit(config, machine);

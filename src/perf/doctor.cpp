@@ -9,6 +9,7 @@
 #include "model/fp8_linears.h"
 #include "model/lowering.h"
 #include "perf/batch_size.h"
+#include "perf/fp8_choice.h"
 #include "train/ends.h"
 
 namespace redline::perf {
@@ -335,7 +336,7 @@ class Rules {
     const auto in = [&](const char* matmul) {
       config::Config other = c_;
       other.precision.matmul = matmul;
-      return loss_of(rate(other) / own_rate());
+      return loss_of(rate(expect_fp8(other, p_.machine).config) / own_rate());
     };
     const std::string& matmul = c_.precision.matmul;
     if (matmul == "tf32" || matmul == "fp32")

@@ -9,6 +9,7 @@
 
 #include "model/family.h"
 #include "model/lowering.h"
+#include "perf/plan.h"
 #include "perf/walk.h"
 #include "program/executor.h"
 #include "program/program.h"
@@ -56,7 +57,7 @@ struct Summed {
   std::string problem;
 };
 // Times of products of experts are those that the machine is expected to need: they depend on the split, not on a
-// library's algorithm.
+// library's algorithm. So are all times where nobody can be asked.
 std::map<std::string, Summed> time_products(const config::Config& config, const TimeNodes& time,
                                             const Machine* machine = nullptr) {
   const Lowered l = lowered_for_card(config);
@@ -66,18 +67,19 @@ std::map<std::string, Summed> time_products(const config::Config& config, const 
     expected = node_seconds(l.model.set, program, static_cast<double>(config.train.batch_size),
                             static_cast<double>(config.train.seq_len), *machine);
   std::vector<const Node*> nodes;
-  std::vector<double> of_experts;  // 0: of one matrix
+  std::vector<double> untimed;  // 0: it is timed
   for (std::size_t i = 0; i < program.nodes.size(); ++i) {
     const Node& node = program.nodes[i];
     if (model::fp8_product_of(l.model.table, l.model.set, node).empty()) continue;
     nodes.push_back(&node);
-    of_experts.push_back(is_of_experts(node) ? expected[i] : 0);
+    untimed.push_back(is_of_experts(node) || !time ? expected[i] : 0);
   }
-  const std::vector<NodeSeconds> times = time(l.model.set, nodes, machine != nullptr);
+  const std::vector<NodeSeconds> times =
+      time ? time(l.model.set, nodes, machine != nullptr) : std::vector<NodeSeconds>(nodes.size());
   std::map<std::string, Summed> sums;
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     Summed& sum = sums[model::fp8_product_of(l.model.table, l.model.set, *nodes[i])];
-    sum.seconds += times[i].seconds + of_experts[i];
+    sum.seconds += times[i].seconds + untimed[i];
     sum.nodes += 1;
     if (sum.problem.empty()) sum.problem = times[i].problem;
   }
@@ -230,6 +232,13 @@ Fp8Choice settle_fp8(const config::Config& config, device::Device& device, bool 
   Fp8Choice choice = take_possible(config, now.taken, time);
   if (!named.empty() && choice.reasons.why.empty()) choice.config = config;  // as it was written
   return choice;
+}
+
+Fp8Choice expect_fp8(const config::Config& config, const Machine& machine) {
+  const config::Config possible = as_possible(config, machine);
+  const config::Precision& p = possible.precision;
+  const bool chooses = p.matmul == "fp8" && p.fp8 == "auto" && p.fp8_products.empty() && !config.kernels.deterministic;
+  return chooses && machine.kind == device::Kind::cuda ? take_faster(possible, machine) : Fp8Choice{possible};
 }
 
 config::Config adopt_fp8_products(const config::Config& config, const config::Config& run) {

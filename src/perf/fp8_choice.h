@@ -1,6 +1,6 @@
 // The choice of precision.fp8 = "auto": which products of linears take operands in eight bits on a card. Each
 // product is timed in eight bits, the bytes of its casts are counted, and it is taken where both together are faster
-// than bf16.
+// than bf16. A plan has no card to time on, and chooses in the same way by what the machine is expected to need.
 #pragma once
 
 #include <functional>
@@ -36,8 +36,12 @@ struct Fp8Choice {
 Fp8Choice settle_fp8(const config::Config& config, device::Device& device, bool measure);
 
 // The parts of settle_fp8: take_possible keeps the products that can be computed, take_faster those that are worth it.
+// Products of experts, and without `time` all others, take what the machine is expected to need.
 Fp8Choice take_possible(const config::Config& config, const std::vector<std::string>& products, const TimeNodes& time);
-Fp8Choice take_faster(const config::Config& config, const Machine& machine, const TimeNodes& time);
+Fp8Choice take_faster(const config::Config& config, const Machine& machine, const TimeNodes& time = {});
+
+// The list that a run on such a machine comes to, for plans.
+Fp8Choice expect_fp8(const config::Config& config, const Machine& machine);
 
 // A resumed run keeps the list it began with, unless the command line gives another.
 config::Config adopt_fp8_products(const config::Config& config, const config::Config& run);

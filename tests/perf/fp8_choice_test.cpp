@@ -101,6 +101,34 @@ TEST(Fp8Choice, ExpertsAreTakenByWhatTheMachineNeeds) {
   }
 }
 
+// A plan takes the list that a run takes whose card has the rates that plans expect.
+TEST(Fp8Choice, APlanExpectsTheListOfARun) {
+  const Machine machine = machine_named("h200");
+  const TimeNodes as_expected = [&](const program::ProgramSet& set, std::span<const program::Node* const> nodes, bool) {
+    std::vector<NodeSeconds> out;
+    for (const program::Node* node : nodes) {
+      const program::Program alone{.name = "", .nodes = {*node}};
+      const bool of_experts = program::name_of(node->op).starts_with("grouped_");
+      out.push_back({of_experts ? 0 : node_seconds(set, alone, 1, 1, machine)[0]});
+    }
+    return out;
+  };
+  for (const char* preset : {"ping-95m", "llama-1.36b", "moe-1b"}) {
+    const config::Config c = fp8_config({"model.layers=2"}, preset);
+    const Fp8Choice plan = expect_fp8(c, machine), run = take_faster(c, machine, as_expected);
+    EXPECT_EQ(plan.config.precision.fp8_products, run.config.precision.fp8_products) << preset;
+    EXPECT_EQ(model::in_words(model::fp8_products(plan.config), plan.reasons),
+              model::in_words(model::fp8_products(run.config), run.reasons));
+  }
+  for (const char* said : {"precision.fp8=all", "kernels.deterministic=true", "precision.matmul=bf16",
+                           "precision.fp8_products=[\"qkv/forward\"]"}) {
+    const config::Config c = fp8_config({said}, "moe-1b");
+    EXPECT_EQ(expect_fp8(c, machine).config, c) << said << ": nothing is left to choose";
+  }
+  const config::Config lacks = expect_fp8(fp8_config(), machine_named("a100-80")).config;
+  EXPECT_EQ(lacks.precision.fp8_products, std::vector<std::string>{"none"});
+}
+
 TEST(Fp8Choice, TakesAllThatIsFasterWithItsCasts) {
   TimedCard card{[](const std::string&, bool fp8) { return fp8 ? 0.5 : 1.0; }};  // casts are nothing beside a second
   const Fp8Choice choice = take_faster(fp8_config(), machine_named("h200"), card.time());
