@@ -9,6 +9,9 @@
 // Where ranks have parts of weights, each records the largest of its part, and scales follow from the largest of all
 // (Largest, SetScales). Products take their operands by rows of what is summed over: x and weight as they lie for
 // y = x W^T, but W, dy and x turned over for the gradients. Whoever casts writes either form or both.
+//   Columns of experts' rows (ops/grouped.h) may lie in blocks: the columns of the first kColumnBlock rows, then those
+// of the next, [blocks, d, kColumnBlock]. A product over some rows of many columns reads one piece of memory so, where
+// whole columns are as far apart as there are rows.
 #pragma once
 
 #include <bit>
@@ -21,6 +24,10 @@ namespace redline::ops {
 
 inline constexpr int kAmaxHistory = 16;
 inline constexpr std::int64_t kFp8Multiple = 16;  // that products of them ask of every extent
+inline constexpr std::int64_t kColumnBlock = 128;
+inline Shape columns_in_blocks(std::int64_t n, std::int64_t d) {
+  return {(n + kColumnBlock - 1) / kColumnBlock, d, kColumnBlock};
+}
 
 // A tensor's entry among the scales: floats, since checkpoints hold them as such. A library reads `inverse` where it
 // is, aligned to 16 bytes, as all its operands.
@@ -38,7 +45,7 @@ static_assert(sizeof(Fp8Scale) % 16 == 0);
 template <class T>
 struct Fp8Copies {
   T rows{};     // [n, d]  =  or absent; e4m3 or e5m2, as are the columns
-  T columns{};  // [d, n]  =  or absent
+  T columns{};  // [d, n]  =  or absent, or in blocks; the last one's rows after n are 0
   T scale{};    // Fp8Scale
   T amax{};     // [1]  the larger of it and every |x|: the update takes it. Absent: nothing is recorded
 

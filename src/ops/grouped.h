@@ -112,15 +112,17 @@ struct GroupedFp8Product {
 };
 
 //   dweight[g] (+)= dy^T x over the rows of g, both turned over, / (scale of dy * scale of x)
+// dy and x are both in blocks (ops/fp8.h), or neither is.
 template <class T>
 struct GroupedFp8WeightGrad {
   static constexpr std::string_view kName = "grouped_fp8_weight_grad";
-  T dy;        // [m, n]  e5m2
-  T x;         // [k, n]  e4m3
+  T dy;        // [m, n]  e5m2, or [blocks, m, kColumnBlock]
+  T x;         // [k, n]  e4m3, or [blocks, k, kColumnBlock]
   T offsets;   // [groups + 1] i32
   T dy_scale;  // Fp8Scale
   T x_scale;   // Fp8Scale
   T dweight;   // [groups, m, k]  = or +=
+  std::int64_t n{};
   bool accumulate{};
   ProductHow how{};
 
@@ -133,10 +135,13 @@ struct GroupedFp8WeightGrad {
                                    f("dy_scale", dy_scale, Access::read),
                                    f("x_scale", x_scale, Access::read),
                                    f("dweight", dweight, written_or_added(accumulate)),
+                                   n,
                                    accumulate,
                                    how};
   }
-  double flops() const { return 2.0 * static_cast<double>(dy.elements()) * static_cast<double>(x.rows()); }
+  double flops() const {
+    return 2.0 * static_cast<double>(n) * static_cast<double>(dweight.shape[1]) * static_cast<double>(dweight.shape[2]);
+  }
 };
 
 }  // namespace redline::ops

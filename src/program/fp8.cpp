@@ -10,6 +10,9 @@ namespace {
 
 using Nodes = std::vector<Node>;
 
+// Whether columns of experts' rows lie in blocks (ops/fp8.h). Whole ones stay until both were timed on a card.
+constexpr bool kExpertsInBlocks = false;
+
 // What becomes of a result at full width where its op writes it in eight bits.
 enum class FullWidth { optional, kept, dropped };  // optional: dropped where no other node reads it
 
@@ -20,15 +23,16 @@ struct Fp8Output {
   FullWidth full_width = FullWidth::optional;
   bool by_rows = false;       // columns are made of the rows, which have to be there
   std::int64_t multiple = 1;  // that it asks of the result's width
+  bool in_blocks = false;     // it can write columns so
 };
 Fp8Output fp8_output(ops::AddNorm<ValueId>& op) { return {&op.fp8, &op.y}; }
 Fp8Output fp8_output(ops::AddNormGrad<ValueId>& op) { return {&op.fp8, &op.dresidual, FullWidth::kept}; }
-Fp8Output fp8_output(ops::SwiGlu<ValueId>& op) { return {&op.fp8, &op.y}; }
+Fp8Output fp8_output(ops::SwiGlu<ValueId>& op) { return {&op.fp8, &op.y, FullWidth::optional, false, 1, true}; }
 Fp8Output fp8_output(ops::SwiGluGrad<ValueId>& op) {  // of either half
-  return {&op.fp8, &op.dgate_up, FullWidth::optional, false, 2 * ops::kFp8Multiple};
+  return {&op.fp8, &op.dgate_up, FullWidth::optional, false, 2 * ops::kFp8Multiple, true};
 }
-Fp8Output fp8_output(ops::GatherRows<ValueId>& op) { return {&op.fp8, &op.y, FullWidth::optional, true}; }
-Fp8Output fp8_output(ops::CombineGrad<ValueId>& op) { return {&op.fp8, &op.dy, FullWidth::optional, true}; }
+Fp8Output fp8_output(ops::GatherRows<ValueId>& op) { return {&op.fp8, &op.y, FullWidth::optional, true, 1, true}; }
+Fp8Output fp8_output(ops::CombineGrad<ValueId>& op) { return {&op.fp8, &op.dy, FullWidth::optional, true, 1, true}; }
 Fp8Output fp8_output(ops::RopeQkNormGrad<ValueId>& op) { return {&op.fp8, &op.dqkv, FullWidth::dropped}; }
 template <class Other>
 Fp8Output fp8_output(Other&) {
@@ -54,7 +58,7 @@ struct Copies {
   ValueId of;
   Fp8Entry entry;
   DType dtype = DType::e4m3;
-  bool rows = false, columns = false;  // wanted
+  bool rows = false, columns = false, in_blocks = false;  // wanted
   ValueId row_copy = {}, column_copy = {};
 };
 
@@ -123,7 +127,9 @@ class Fp8Pass {
     const Fp8Linear* const linear = weight == weight_of_.end() ? nullptr : find(weight->second);
     if (!linear || !linear->weight_grad) return;
     const std::size_t x = want(i, op.x, linear->x, DType::e4m3, false);
-    products_.push_back({i, linear, x, want(i, op.dy, linear->dy, DType::e5m2, false)});
+    const std::size_t dy = want(i, op.dy, linear->dy, DType::e5m2, false);
+    products_.push_back({i, linear, x, dy});
+    if constexpr (requires { op.offsets; }) copies_[x].in_blocks = copies_[dy].in_blocks = kExpertsInBlocks;
   }
   // Its logits read x as well, so the node that makes x still writes it; and x has a bound, since a norm makes it.
   void look_at(std::size_t i, const ops::LmLoss<ValueId>& op) {
@@ -174,7 +180,8 @@ class Fp8Pass {
       return w_.make(fmt::format("{} {}", w_.at(c.of).name, what), s, Role::activation, c.dtype);
     };
     c.row_copy = copy(c.rows, "in fp8", shape);
-    c.column_copy = copy(c.columns, "in fp8 by columns", {shape[1], shape[0]});
+    c.column_copy = copy(c.columns, "in fp8 by columns",
+                         c.in_blocks ? ops::columns_in_blocks(shape[0], shape[1]) : Shape{shape[1], shape[0]});
     ops::Fp8Copies<ValueId> to{c.row_copy, c.column_copy, c.entry.scale, c.entry.amax};
     if (const auto* norm = std::get_if<ops::AddNorm<ValueId>>(&maker.op); norm && norm->y == c.of) {
       to.amax = kAbsent;
@@ -195,7 +202,7 @@ class Fp8Pass {
         },
         maker.op);
     if (!output.copies || *output.result != c.of || (output.by_rows && !c.rows)) return false;
-    if (w_.at(c.of).shape[1] % output.multiple != 0) return false;
+    if (w_.at(c.of).shape[1] % output.multiple != 0 || (c.in_blocks && !output.in_blocks)) return false;
     const bool others = read_by_others(c);
     if (output.full_width == FullWidth::dropped && others) return false;
     *output.copies = to;
@@ -293,8 +300,8 @@ class Fp8Pass {
   }
   Op product_of(const ops::GroupedLinearWeightGrad<ValueId>& op, const Product& p, const Node&, Nodes&) {
     const Fp8Linear& l = *p.linear;
-    return ops::GroupedFp8WeightGrad<ValueId>{columns_of(p.dy), columns_of(p.x), op.offsets,    l.dy.scale,
-                                              l.x.scale,        op.dweight,      op.accumulate, op.how};
+    return ops::GroupedFp8WeightGrad<ValueId>{columns_of(p.dy), columns_of(p.x),   op.offsets,    l.dy.scale, l.x.scale,
+                                              op.dweight,       w_.shape(op.x)[0], op.accumulate, op.how};
   }
   template <class Other>
   Op product_of(const Other& op, const Product&, const Node&, Nodes&) {

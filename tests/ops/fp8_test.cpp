@@ -25,7 +25,9 @@ void expect_casts(const Tensor& x, const Tensor& rows, const Tensor& columns, fl
       const float value = x.f32()[i * d + j];
       for (const Tensor& copy : {rows, columns}) {
         if (!copy.present()) continue;
-        const std::int64_t at = copy.data == rows.data ? i * d + j : j * n + i;
+        const std::int64_t at = copy.data == rows.data   ? i * d + j
+                                : copy.shape.rank() == 3 ? i / 128 * 128 * d + j * 128 + i % 128
+                                                         : j * n + i;
         ASSERT_TRUE(is_cast_of(copy.as<std::uint8_t>()[at], value, scale, copy.dtype))
             << value << " * " << scale << " in " << name_of(copy.dtype) << ", row " << i << ", column " << j;
       }
@@ -33,16 +35,20 @@ void expect_casts(const Tensor& x, const Tensor& rows, const Tensor& columns, fl
   }
 }
 
-// By rows, by columns and both ways.
+// By rows, by columns, whole or in blocks, and both ways. What a block has after the last row is zero.
 void expect_quantized(Memory& memory, const Tensor& x, float scale) {
   const std::int64_t n = x.rows(), d = x.columns();
   for (const DType dtype : kFormats) {
-    for (const int ways : {1, 2, 3}) {
+    for (const int ways : {1, 2, 3, 4, 5}) {
       Fp8Copies<Tensor> to{.scale = scale_entry(memory, scale)};
       if (ways & 1) to.rows = memory.array(dtype, {n, d});
       if (ways & 2) to.columns = memory.array(dtype, {d, n});
+      if (ways & 4) to.columns = memory.array(dtype, columns_in_blocks(n, d));
       run_checked(memory, Quantize<Tensor>{x, to});
       expect_casts(x, to.rows, to.columns, scale);
+      for (std::int64_t i = n; ways & 4 && i < to.columns.shape[0] * kColumnBlock; ++i)
+        for (std::int64_t j = 0; j < d; ++j)
+          ASSERT_EQ(to.columns.as<std::uint8_t>()[i / 128 * 128 * d + j * 128 + i % 128], 0) << i << ", " << j;
     }
   }
 }
@@ -67,8 +73,12 @@ TEST(Quantize, TurnsOverWhatIsInEightBits) {
     const Tensor x = memory.array(dtype, {37, 70}), columns = memory.array(dtype, {70, 37});
     for (std::int64_t i = 0; i < x.elements(); ++i) x.as<std::uint8_t>()[i] = static_cast<std::uint8_t>(i * 7);
     run_checked(memory, Quantize<Tensor>{x, {.columns = columns}});
-    for (std::int64_t i = 0; i < x.elements(); ++i)
+    const Tensor blocks = memory.array(dtype, columns_in_blocks(37, 70));
+    run_checked(memory, Quantize<Tensor>{x, {.columns = blocks}});
+    for (std::int64_t i = 0; i < x.elements(); ++i) {
       ASSERT_EQ(columns.as<std::uint8_t>()[i % 70 * 37 + i / 70], x.as<std::uint8_t>()[i]) << i;
+      ASSERT_EQ(blocks.as<std::uint8_t>()[i % 70 * 128 + i / 70], x.as<std::uint8_t>()[i]) << i;
+    }
   }
 }
 
@@ -341,10 +351,10 @@ TEST(Fp8Product, IsNearThatOfWhatWasNotCast) {
 // Products of groups in eight bits are those of what the codes stand for; a group without rows gives zeros, or leaves
 // what it is added to. Each expert's matrix has its own scale.
 TEST(GroupedFp8Product, IsThatOfItsNumbers) {
-  constexpr std::int64_t kN = 48, kK = 32, kM = 16, kGroups = 4;
+  constexpr std::int64_t kN = 304, kK = 32, kM = 16, kGroups = 4;
   Memory memory;
   ThreadPool& pool = *all_pools()[1];
-  const Tensor at = memory.integers({0, 13, 13, 40, 45});
+  const Tensor at = memory.integers({0, 13, 13, 290, 301});  // over the ends of blocks of 128 rows
   const Tensor weight = memory.uniform({kGroups, kM, kK});
   for (std::int64_t i = 0; i < weight.elements(); ++i)
     weight.f32()[i] *= std::exp2(static_cast<float>(3 * (i / (kM * kK))));
@@ -363,6 +373,11 @@ TEST(GroupedFp8Product, IsThatOfItsNumbers) {
         memory.array(dtype, {kN, columns}), memory.array(dtype, {columns, kN}), scale_entry(memory, scale), {}};
     cpu::run(Quantize<Tensor>{values, to}, pool);
     return to;
+  };
+  const auto in_blocks = [&](const Tensor& rows) {
+    const Tensor blocks = memory.array(rows.dtype, columns_in_blocks(kN, rows.columns()));
+    cpu::run(Quantize<Tensor>{rows, {.columns = blocks}}, pool);
+    return blocks;
   };
   // What codes stand for, their scales taken out.
   const auto numbers = [&](const Tensor& codes, const Fp8Scale* scales, std::int64_t matrices) {
@@ -389,9 +404,15 @@ TEST(GroupedFp8Product, IsThatOfItsNumbers) {
     cpu::run(GroupedFp8Product<Tensor>{dy.rows, w8_turned, at, dy.scale, w_scales, dx, accumulate}, pool);
     cpu::run(GroupedLinearInputGrad<Tensor>{plain_dy, plain_w, at, want_dx, accumulate}, pool);
     expect_close("dx", dx, values_of(want_dx), 1e-5);
-    cpu::run(GroupedFp8WeightGrad<Tensor>{dy.columns, x.columns, at, dy.scale, x.scale, dw, accumulate}, pool);
+    const Tensor dw_blocks = memory.zeros(dw.shape);
+    std::memcpy(dw_blocks.data, dw.data, static_cast<std::size_t>(dw.bytes()));
+    cpu::run(GroupedFp8WeightGrad<Tensor>{dy.columns, x.columns, at, dy.scale, x.scale, dw, kN, accumulate}, pool);
+    cpu::run(GroupedFp8WeightGrad<Tensor>{in_blocks(dy.rows), in_blocks(x.rows), at, dy.scale, x.scale, dw_blocks, kN,
+                                          accumulate},
+             pool);
     cpu::run(GroupedLinearWeightGrad<Tensor>{plain_x, plain_dy, at, want_dw, accumulate}, pool);
     expect_close("dweight", dw, values_of(want_dw), 1e-5);
+    EXPECT_EQ(values_of(dw_blocks), values_of(dw)) << "however the columns lie";
   }
 }
 

@@ -45,19 +45,22 @@ void record(const Tensor& record, const float* x, std::int64_t n, ThreadPool& po
   amax = most == most && amax == amax ? std::max(amax, most) : NAN;
 }
 
-// byte(row, column) to rows [n, d] and to columns [d, n], whichever is there.
+// byte(row, column) to rows [n, d] and to columns [d, n], whichever is there, or to columns in blocks.
 template <class Byte>
 void write_copies(const Tensor& rows, const Tensor& columns, std::int64_t n, std::int64_t d, ThreadPool& pool,
                   const Byte& byte) {
-  run_tasks(pool, (n + kTile - 1) / kTile, [&](std::int64_t tile) {
-    const std::int64_t end = std::min(n, (tile + 1) * kTile);
+  const bool blocks = columns.shape.rank() == 3;
+  const std::int64_t all = blocks ? columns.shape[0] * kColumnBlock : n;
+  run_tasks(pool, (all + kTile - 1) / kTile, [&](std::int64_t tile) {
+    const std::int64_t end = std::min(all, (tile + 1) * kTile);
     for (std::int64_t left = 0; left < d; left += kTile) {
       const std::int64_t right = std::min(d, left + kTile);
       for (std::int64_t i = tile * kTile; i < end; ++i) {
         for (std::int64_t j = left; j < right; ++j) {
-          const std::uint8_t b = byte(i, j);
-          if (rows.present()) rows.as<std::uint8_t>()[i * d + j] = b;
-          if (columns.present()) columns.as<std::uint8_t>()[j * n + i] = b;
+          const std::uint8_t b = i < n ? byte(i, j) : std::uint8_t{0};
+          if (rows.present() && i < n) rows.as<std::uint8_t>()[i * d + j] = b;
+          const std::int64_t at = blocks ? (i / kColumnBlock * d + j) * kColumnBlock + i % kColumnBlock : j * n + i;
+          if (columns.present()) columns.as<std::uint8_t>()[at] = b;
         }
       }
     }
@@ -103,9 +106,9 @@ void run(const Quantize<Tensor>& op, ThreadPool& pool) {
                 name_of(op.x.dtype), op.x.shape.str());
   if (is_fp8(op.x.dtype)) {
     for (std::int64_t i = 0; i < many_matrices(op.x); ++i) {
-      const Tensor x = one_matrix(op.x, i);
+      const Tensor x = one_matrix(op.x, i), to = op.x.shape.rank() == 3 ? one_matrix(op.to.columns, i) : op.to.columns;
       const std::int64_t d = x.columns();
-      write_copies({}, one_matrix(op.to.columns, i), x.rows(), d, pool,
+      write_copies({}, to, x.rows(), d, pool,
                    [&](std::int64_t row, std::int64_t column) { return x.as<std::uint8_t>()[row * d + column]; });
     }
     return;

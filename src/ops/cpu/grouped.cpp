@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "ops/cpu/gemm.h"
 #include "ops/cpu/kernels.h"
+#include "ops/cpu/row_ranges.h"
 
 namespace redline::ops::cpu {
 namespace {
@@ -30,6 +31,21 @@ std::int64_t each_group(const Tensor& offsets, std::int64_t n, const Visit& visi
     visit(g, at[g], at[g + 1] - at[g]);
   }
   return at[groups];
+}
+
+// Columns in eight bits as numbers, [d, n], however they lie.
+std::vector<float> columns_of(const Tensor& t, std::int64_t n, ThreadPool& pool) {
+  std::vector<float> numbers = numbers_of(t, pool);
+  if (t.shape.rank() == 2) return numbers;
+  const std::int64_t d = t.shape[1];
+  std::vector<float> columns(static_cast<std::size_t>(d * n));
+  for_rows(pool, d, n, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t c = begin; c < end; ++c)
+      for (std::int64_t i = 0; i < n; ++i)
+        columns[static_cast<std::size_t>(c * n + i)] =
+            numbers[static_cast<std::size_t>((i / kColumnBlock * d + c) * kColumnBlock + i % kColumnBlock)];
+  });
+  return columns;
 }
 
 void clear_rows(const Tensor& t, std::int64_t first) {
@@ -84,8 +100,8 @@ void run(const GroupedFp8Product<Tensor>& op, ThreadPool& pool) {
 }
 
 void run(const GroupedFp8WeightGrad<Tensor>& op, ThreadPool& pool) {
-  const std::int64_t rows = op.x.columns(), k = op.x.rows(), m = op.dy.rows();
-  const std::vector<float> dy = numbers_of(op.dy, pool), x = numbers_of(op.x, pool);
+  const std::int64_t rows = op.n, m = op.dweight.shape[1], k = op.dweight.shape[2];
+  const std::vector<float> dy = columns_of(op.dy, rows, pool), x = columns_of(op.x, rows, pool);
   const float scale = op.dy_scale.as<Fp8Scale>()->inverse * op.x_scale.as<Fp8Scale>()->inverse;
   each_group(op.offsets, rows, [&](std::int64_t g, std::int64_t first, std::int64_t n) {
     float* const dweight = op.dweight.f32() + g * m * k;

@@ -535,7 +535,7 @@ CastTo rows_to_cast(const Fp8Copies<Tensor>& to, DType format, const Tensor& row
   REDLINE_CHECK(to.rows.dtype == format, "rows of experts in {}", name_of(to.rows.dtype));
   clear_nobodys(rows, {to.rows.data, DType::bf16, {m, d / 2}}, launch);  // two zeros at a time
   if (full.present()) clear_nobodys(rows, full, launch);
-  return cast_to(to);
+  return cast_to(to, Columns::any);
 }
 void turn_rows_over(const Fp8Copies<Tensor>& to, const Launch& launch) {
   if (to.columns.present()) turn_over(to.rows, to.rows.columns(), to.columns, launch.stream);

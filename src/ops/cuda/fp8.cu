@@ -94,13 +94,14 @@ __global__ void __launch_bounds__(kThreads, 4)
   if (!to.columns) return;
 #pragma unroll
   for (int t = 0; t < kTiles; ++t)
-    tiles[t].store(to.columns, first_row, first_column + t * kTileColumns, n, d, thread, kThreads);
+    tiles[t].store(to, first_row, first_column + t * kTileColumns, n, d, d, thread, kThreads);
 }
 
 std::int64_t matrices_of(const Tensor& t) { return t.shape.rank() == 3 ? t.shape[0] : 1; }
 
-// The rows of x are `stride` apart.
-void launch_quantize(const Tensor& x, std::int64_t stride, const CastTo& to, cudaStream_t stream) {
+// The rows of x are `stride` apart. Columns of several matrices are whole.
+void launch_quantize(const Tensor& x, std::int64_t stride, CastTo to, cudaStream_t stream) {
+  to.blocks = to.blocks && x.shape.rank() == 2;
   const std::int64_t matrices = matrices_of(x), n = x.rows() / matrices, d = x.columns();
   REDLINE_CHECK((n % 16 == 0 || !to.columns) && d % 16 == 0,
                 "{} x {} are not multiples of 16: no product takes them in eight bits", n, d);
@@ -237,11 +238,11 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 void run(const Quantize<Tensor>& op, const Launch& launch) {
-  launch_quantize(op.x, op.x.columns(), cast_to(op.to), launch.stream);
+  launch_quantize(op.x, op.x.columns(), cast_to(op.to, Columns::any), launch.stream);
 }
 
 void turn_over(const Tensor& rows, std::int64_t stride, const Tensor& columns, cudaStream_t stream) {
-  launch_quantize(rows, stride, cast_to({.columns = columns}), stream);
+  launch_quantize(rows, stride, cast_to({.columns = columns}, Columns::any), stream);
 }
 
 void run(const QuantizeWeight<Tensor>& op, const Launch& launch) {
@@ -258,7 +259,7 @@ void run(const QuantizeWeight<Tensor>& op, const Launch& launch) {
       op.weight.as<bf16>(), vectors, op.scale.as<Fp8Scale>(),
       fp8_format(op.rows.present() ? op.rows.dtype : op.columns.dtype).largest);
   REDLINE_LAUNCHED();
-  launch_quantize(op.weight, op.weight.columns(), cast_to(to), launch.stream);
+  launch_quantize(op.weight, op.weight.columns(), cast_to(to, Columns::any), launch.stream);
 }
 
 void run(const BoundScale<Tensor>& op, const Launch& launch) {

@@ -22,14 +22,20 @@ struct CastTo {
   const Fp8Scale* scale;
   float* amax;  // or null
   bool e5m2;
+  bool blocks;  // the columns lie in them
 };
-inline CastTo cast_to(const Fp8Copies<Tensor>& to) {
+enum class Columns { whole, any };  // that a kernel can write
+inline CastTo cast_to(const Fp8Copies<Tensor>& to, Columns can = Columns::whole) {
   const Tensor& any = to.rows.present() ? to.rows : to.columns;
-  return {to.rows.as<std::uint8_t>(), to.columns.as<std::uint8_t>(), to.scale.as<Fp8Scale>(), to.amax.f32(),
-          any.dtype == DType::e5m2};
+  const bool blocks = to.columns.shape.rank() == 3;
+  REDLINE_CHECK(!blocks || can == Columns::any, "columns {} are in blocks, which this kernel does not write",
+                to.columns.shape.str());
+  return {to.rows.as<std::uint8_t>(), to.columns.as<std::uint8_t>(),
+          to.scale.as<Fp8Scale>(),    to.amax.f32(),
+          any.dtype == DType::e5m2,   blocks};
 }
 
-// Transposes fp8 rows [n, d] that are `stride` apart into columns [d, n], as quantize does without gaps.
+// Transposes fp8 rows [n, d] that are `stride` apart into columns [d, n], or in blocks, as quantize does without gaps.
 void turn_over(const Tensor& rows, std::int64_t stride, const Tensor& columns, cudaStream_t stream);
 
 // Four numbers, the first in the lowest byte, rounded to nearest even and saturating.
@@ -125,14 +131,18 @@ struct TurnedTile {
   }
   __device__ uint4 chunk(int column, int index) const { return chunks[column * kChunks + (index ^ (column / 8))]; }
 
-  // All of it to [d, n], from row `row` and column `column` of [n, d], by a block's threads, after a barrier. n is a
-  // multiple of 16.
-  __device__ void store(std::uint8_t* to, std::int64_t row, std::int32_t column, std::int64_t n, std::int32_t d,
-                        int thread, int threads) const {
+  // All of it to the columns of [n, d], from row `row` and column `column` on, up to the column `end`, by a block's
+  // threads, after a barrier. n is a multiple of 16. A tile has the rows of a block, so what it has after n, which is
+  // 0, is written there.
+  __device__ void store(const CastTo& to, std::int64_t row, std::int32_t column, std::int64_t n, std::int32_t d,
+                        std::int32_t end, int thread, int threads) const {
+    static_assert(kRows == kColumnBlock);
+    const std::int64_t pitch = to.blocks ? kRows : n;
+    std::uint8_t* const first = to.columns + (to.blocks ? row * d : row) + column * pitch;
     for (int i = thread; i < kTileColumns * kChunks; i += threads) {
       const int c = i / kChunks, index = i % kChunks;
-      if (column + c >= d || row + 16 * index >= n) continue;
-      *reinterpret_cast<uint4*>(to + static_cast<std::int64_t>(column + c) * n + row + 16 * index) = chunk(c, index);
+      if (column + c >= end || (!to.blocks && row + 16 * index >= n)) continue;
+      *reinterpret_cast<uint4*>(first + c * pitch + 16 * index) = chunk(c, index);
     }
   }
 };

@@ -21,15 +21,20 @@ using namespace device::cuda;
 
 constexpr int kTile = 64, kDepth = 16, kShare = 4, kSide = kTile / kShare, kThreads = kSide * kSide;
 
-// [rows, columns] of an operand at an address; absent elements are zero.
+// [rows, columns] of an operand at an address; absent elements are zero. Columns may be some of those in blocks, from
+// `first` on, whose blocks are so far apart.
 template <class T>
 struct View {
   const T* data;
   std::int64_t row_stride, column_stride;
   std::int32_t rows, columns;
+  std::int64_t block_stride = 0;
+  std::int32_t first = 0;
   __device__ float at(std::int32_t row, std::int32_t column) const {
     if (row >= rows || column >= columns) return 0.0f;
-    return static_cast<float>(data[row * row_stride + column * column_stride]);
+    if (block_stride == 0) return static_cast<float>(data[row * row_stride + column * column_stride]);
+    const auto at = first + column, block = static_cast<std::int32_t>(kColumnBlock);
+    return static_cast<float>(data[at / block * block_stride + row * row_stride + at % block]);
   }
 };
 
@@ -108,18 +113,28 @@ __global__ void __launch_bounds__(kThreads)
   for (; i < static_cast<std::int64_t>(n) * columns; i += blocks * kThreads) c[i] = T(0.0f);
 }
 
-// dweight[g] (+)= dy^T x over the rows of g, dy [n, m] and x [n, k] at these strides of rows and columns. Blocks: tiles
-// of x's columns, tiles of dy's columns, groups.
+// How operands of a sum over rows lie: [n, d], turned over to [d, n], or that in blocks.
+enum class Lie { by_rows, by_columns, in_blocks };
+template <class T>
+__device__ View<T> view_of(const T* data, Lie lie, std::int32_t n, std::int32_t d, std::int32_t begin,
+                           std::int32_t rows, std::int32_t column) {
+  const std::int32_t columns = min(d - column, kTile);
+  if (lie == Lie::by_rows) return {data + static_cast<std::int64_t>(begin) * d + column, 1, d, columns, rows};
+  if (lie == Lie::by_columns) return {data + static_cast<std::int64_t>(column) * n + begin, n, 1, columns, rows};
+  return {data + column * kColumnBlock, kColumnBlock, 1, columns, rows, d * kColumnBlock, begin};
+}
+
+// dweight[g] (+)= dy^T x over the rows of g, of n rows in all. Blocks: tiles of x's columns, tiles of dy's columns,
+// groups.
 template <class A, class B>
 __global__ void __launch_bounds__(kThreads)
-    sum_over_groups(const A* dy, const B* x, const std::int32_t* offsets, float* dweight, std::int32_t m,
-                    std::int32_t k, bool accumulate, std::int64_t dy_row, std::int64_t dy_column, std::int64_t x_row,
-                    std::int64_t x_column, Scales scales) {
+    sum_over_groups(const A* dy, const B* x, const std::int32_t* offsets, float* dweight, std::int32_t n,
+                    std::int32_t m, std::int32_t k, bool accumulate, Lie lie, Scales scales) {
   const std::int32_t column = static_cast<std::int32_t>(blockIdx.x) * kTile, group = blockIdx.z;
   const std::int32_t row = static_cast<std::int32_t>(blockIdx.y) * kTile;
   const std::int32_t begin = offsets[group], rows = offsets[group + 1] - begin;
-  const View<A> left{dy + begin * dy_row + row * dy_column, dy_column, dy_row, min(m - row, kTile), rows};
-  const View<B> right{x + begin * x_row + column * x_column, x_column, x_row, min(k - column, kTile), rows};
+  const View<A> left = view_of(dy, lie, n, m, begin, rows, row);
+  const View<B> right = view_of(x, lie, n, k, begin, rows, column);
   multiply(left, right, dweight + (static_cast<std::int64_t>(group) * m + row) * k + column, k, accumulate,
            scales.of(0));
 }
@@ -141,15 +156,13 @@ void plain_rows(const Tensor& a, const Tensor& weight, const Tensor& offsets, co
       turned ? 1 : depth, turned ? columns : 1, accumulate, scales);
   REDLINE_LAUNCHED();
 }
-// Of arrays [n, m] and [n, k], or, turned, [m, n] and [k, n].
 template <class A, class B>
-void plain_sums(const Tensor& dy, const Tensor& x, const Tensor& offsets, const Tensor& dweight, bool turned,
-                bool accumulate, Scales scales, const Launch& launch) {
-  const std::int64_t m = dweight.shape[1], k = dweight.shape[2], n = turned ? x.columns() : x.rows();
+void plain_sums(const Tensor& dy, const Tensor& x, const Tensor& offsets, const Tensor& dweight, std::int64_t n,
+                Lie lie, bool accumulate, Scales scales, const Launch& launch) {
+  const std::int64_t m = dweight.shape[1], k = dweight.shape[2];
   const dim3 blocks(blocks_for(k, kTile), blocks_for(m, kTile), static_cast<unsigned>(offsets.elements() - 1));
   sum_over_groups<A, B><<<blocks, kThreads, 0, launch.stream>>>(dy.as<A>(), x.as<B>(), offsets.i32(), dweight.f32(),
-                                                                small(m), small(k), accumulate, turned ? 1 : m,
-                                                                turned ? n : 1, turned ? 1 : k, turned ? n : 1, scales);
+                                                                small(n), small(m), small(k), accumulate, lie, scales);
   REDLINE_LAUNCHED();
 }
 
@@ -163,8 +176,9 @@ void plain(const GroupedLinearInputGrad<Tensor>& op, const Launch& launch) {
   });
 }
 void plain(const GroupedLinearWeightGrad<Tensor>& op, const Launch& launch) {
-  for_type(op.x.dtype,
-           [&]<class T>() { plain_sums<T, T>(op.dy, op.x, op.offsets, op.dweight, false, op.accumulate, {}, launch); });
+  for_type(op.x.dtype, [&]<class T>() {
+    plain_sums<T, T>(op.dy, op.x, op.offsets, op.dweight, op.x.rows(), Lie::by_rows, op.accumulate, {}, launch);
+  });
 }
 void plain(const GroupedFp8Product<Tensor>& op, const Launch& launch) {
   REDLINE_CHECK(op.b.dtype == DType::e4m3 && op.c.dtype == DType::bf16, "a product of {} to {}", name_of(op.b.dtype),
@@ -178,7 +192,8 @@ void plain(const GroupedFp8Product<Tensor>& op, const Launch& launch) {
 void plain(const GroupedFp8WeightGrad<Tensor>& op, const Launch& launch) {
   REDLINE_CHECK(op.dy.dtype == DType::e5m2 && op.x.dtype == DType::e4m3, "a product of {} and {}", name_of(op.dy.dtype),
                 name_of(op.x.dtype));
-  plain_sums<__nv_fp8_e5m2, __nv_fp8_e4m3>(op.dy, op.x, op.offsets, op.dweight, true, op.accumulate,
+  plain_sums<__nv_fp8_e5m2, __nv_fp8_e4m3>(op.dy, op.x, op.offsets, op.dweight, op.n,
+                                           op.x.shape.rank() == 3 ? Lie::in_blocks : Lie::by_columns, op.accumulate,
                                            {op.dy_scale.as<Fp8Scale>(), op.x_scale.as<Fp8Scale>()}, launch);
 }
 

@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(TileThread::kThreads, 4)
   __syncthreads();
   if (to.amax && threadIdx.x == 0) LargestBits::record(largest_of_warps, TileThread::kThreads / kWarp, to.amax);
   if (!to.columns) return;
-  tile.store(to.columns, first_row, first_column, n, f, static_cast<int>(threadIdx.x), TileThread::kThreads);
+  tile.store(to, first_row, first_column, n, f, f, static_cast<int>(threadIdx.x), TileThread::kThreads);
 }
 
 template <Gate kGate, bool kE5m2>
@@ -156,8 +156,8 @@ __global__ void __launch_bounds__(TileThread::kThreads, 3)
   if (to.amax && threadIdx.x == 0) LargestBits::record(largest_of_warps, TileThread::kThreads / kWarp, to.amax);
   if (!to.columns) return;
   const int thread = static_cast<int>(threadIdx.x);
-  gate_tile.store(to.columns, first_row, first_column, n, f, thread, TileThread::kThreads);
-  up_tile.store(to.columns + f * n, first_row, first_column, n, f, thread, TileThread::kThreads);
+  gate_tile.store(to, first_row, first_column, n, 2 * f, f, thread, TileThread::kThreads);
+  up_tile.store(to, first_row, f + first_column, n, 2 * f, 2 * f, thread, TileThread::kThreads);
 }
 
 // The blocks of tiles of y [n, f], whose operands the casting kernels can take.
@@ -176,7 +176,7 @@ void forward(const SwiGlu<Tensor>& op, const Launch& launch) {
   const std::int64_t n = op.gate_up.rows(), f = op.gate_up.columns() / 2;
   const auto f32 = static_cast<std::int32_t>(f);
   if (op.fp8.present()) {
-    const CastTo to = cast_to(op.fp8);
+    const CastTo to = cast_to(op.fp8, Columns::any);
     const dim3 blocks = cast_blocks(n, f, to, {op.gate_up, op.y});
     const auto kernel = to.e5m2 ? swiglu_cast<kGate, true> : swiglu_cast<kGate, false>;
     kernel<<<blocks, TileThread::kThreads, 0, launch.stream>>>(op.gate_up.as<bf16>(), op.y.as<bf16>(), to, n, f32);
@@ -194,7 +194,7 @@ void backward(const SwiGluGrad<Tensor>& op, const Launch& launch) {
   const std::int64_t n = op.dy.rows(), f = op.dy.columns();
   const auto f32 = static_cast<std::int32_t>(f);
   if (op.fp8.present()) {
-    const CastTo to = cast_to(op.fp8);
+    const CastTo to = cast_to(op.fp8, Columns::any);
     const dim3 blocks = cast_blocks(n, f, to, {op.gate_up, op.dy, op.dgate_up});
     const auto kernel = to.e5m2 ? swiglu_grad_cast<kGate, true> : swiglu_grad_cast<kGate, false>;
     kernel<<<blocks, TileThread::kThreads, 0, launch.stream>>>(op.gate_up.as<bf16>(), op.dy.as<bf16>(),

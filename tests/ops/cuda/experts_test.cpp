@@ -153,7 +153,7 @@ TEST_F(CudaExperts, RowsInEightBitsAreThoseOfQuantize) {
       CardRouted r(c, align);
       const std::int64_t m = r.rows.elements();
       const Tensor y = r.memory.uniform({m, c.d}), dout = r.memory.uniform({c.n, c.d});
-      for (Fp8Ask ask : kRowsOrColumns) {
+      for (Fp8Ask ask : kRowsColumnsOrBlocks) {
         if (!ask.rows) continue;  // whose columns are the rows turned over
         for (const bool keeps : {false, true}) {
           ask.dtype = DType::e4m3;

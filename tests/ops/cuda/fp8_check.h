@@ -17,12 +17,20 @@ struct Fp8Ask {
   float scale = 32;
   bool records = true;  // amax
   float amax = 0;       // recorded before
+  bool blocks = false;  // the columns lie in them
 };
 inline constexpr Fp8Ask kRowsOrColumns[] = {
     {.rows = true, .columns = false}, {.rows = false, .columns = true}, {.rows = true, .columns = true}};
+// Of what experts have.
+inline constexpr Fp8Ask kRowsColumnsOrBlocks[] = {{.rows = true, .columns = false},
+                                                  {.rows = false, .columns = true},
+                                                  {.rows = true, .columns = true},
+                                                  {.rows = false, .columns = true, .blocks = true},
+                                                  {.rows = true, .columns = true, .blocks = true}};
 
 inline std::string text_of(const Fp8Ask& ask) {
-  return fmt::format("in {} by{}{}", name_of(ask.dtype), ask.rows ? " rows" : "", ask.columns ? " columns" : "");
+  return fmt::format("in {} by{}{}{}", name_of(ask.dtype), ask.rows ? " rows" : "", ask.columns ? " columns" : "",
+                     ask.blocks ? " in blocks" : "");
 }
 
 inline Fp8Copies<Tensor> copies_of(Memory& memory, const Fp8Ask& ask, std::int64_t n, std::int64_t d) {
@@ -33,7 +41,7 @@ inline Fp8Copies<Tensor> copies_of(Memory& memory, const Fp8Ask& ask, std::int64
     return t;
   };
   if (ask.rows) to.rows = nan({n, d});
-  if (ask.columns) to.columns = nan({d, n});
+  if (ask.columns) to.columns = nan(ask.blocks ? columns_in_blocks(n, d) : Shape{d, n});
   to.scale = memory.object(Fp8Scale{.inverse = 1 / ask.scale, .scale = ask.scale, .next = 0, .amax = 0, .history = {}});
   if (ask.records) {
     to.amax = memory.zeros({1});

@@ -17,15 +17,16 @@ constexpr DType kFormats[] = {DType::e4m3, DType::e5m2};
 
 class CudaFp8 : public OnCard<> {
  protected:
-  // By rows, by columns, both ways, and with the largest recorded or not.
+  // By rows, by columns, whole or in blocks, both ways, and with the largest recorded or not.
   void expect_casts(Memory& memory, const Tensor& x, float scale) {
     const std::int64_t n = x.rows(), d = x.columns();
     for (const DType dtype : kFormats) {
-      for (const int ways : {1, 2, 3}) {
+      for (const int ways : {1, 2, 3, 4, 5}) {
         for (const float before : {-1.0f, 0.0f, 5.0f}) {  // of what was recorded; below 0: nothing is
           Fp8Copies<Tensor> to{.scale = scale_entry(memory, scale)};
           if (ways & 1) to.rows = memory.array(dtype, {n, d});
           if (ways & 2) to.columns = memory.array(dtype, {d, n});
+          if (ways & 4) to.columns = memory.array(dtype, columns_in_blocks(n, d));
           if (before >= 0) {
             to.amax = memory.zeros({1});
             *to.amax.f32() = before;
@@ -63,6 +64,8 @@ TEST_F(CudaFp8, WhatIsInEightBitsIsTurnedOver) {
       for (std::int64_t i = 0; i < x.elements(); ++i)
         x.as<std::uint8_t>()[i] = static_cast<std::uint8_t>(i * 7 + i / 251);
       expect_agreement(card(), Quantize<Tensor>{x, {.columns = columns}}, kExactly);
+      const Tensor blocks = memory.array(dtype, columns_in_blocks(shape[0], shape[1]));
+      expect_agreement(card(), Quantize<Tensor>{x, {.columns = blocks}}, kExactly);
     }
   }
 }

@@ -49,7 +49,7 @@ TEST_P(CudaSwiGluFp8Test, GivesTheBytesOfQuantize) {
   SwiGlu<Tensor> forward{gate_up, memory.zeros({n, f})};
   SwiGluGrad<Tensor> backward{gate_up, dy, memory.zeros({n, 2 * f})};
   if (f % 32 == 0) forward.gate = backward.gate = Gate::gelu_tanh;
-  for (Fp8Ask ask : kRowsOrColumns) {
+  for (Fp8Ask ask : kRowsColumnsOrBlocks) {
     if (ask.columns && n % 16 != 0) continue;
     for (const bool keeps : {false, true}) {
       const auto expect = [&] {
