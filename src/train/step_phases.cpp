@@ -584,10 +584,7 @@ void Steps::micro_steps(QueuedStep& sums) {
       session_.start.part("attention", engine.executor().choosing() - chosen);
       session_.start.lap("first runs");
     }
-    if (!std::exchange(ready_, true)) {
-      session_.tell_ready();
-      engine.begin_snapshots();  // beside the first steps
-    }
+    if (!std::exchange(ready_, true)) session_.tell_ready();
     batch.cut_documents(longest);  // after the rehearsal, which chooses kernels for the whole run
     engine.clock().wait_for_all_but(micro_steps_ahead());
     engine.upload(batch);
@@ -642,6 +639,7 @@ QueuedStep& Steps::take_oldest() {
 
 StepMetrics Steps::finish() {
   const model::Engine::StepResult result = session_.engine->take_result();
+  session_.engine->begin_snapshots();  // not beside the first step, whose programs are captured
   const UpdateResult& update = result.update;
   QueuedStep& s = take_oldest();
   RunState& state = session_.state;
