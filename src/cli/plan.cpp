@@ -540,9 +540,6 @@ int run_plan(const Words& words) {
   p.name = folder.empty() || folder.ends_with(".json") ? name_of(sources) : report::run_name(folder);
   p.config = load_to_measure(sources, false);
   if (!all_cards) p.machine = machine_called(card);
-  if (all_cards || p.machine.kind == device::Kind::cuda)
-    if (const std::string lacks = perf::without_kernel(p.config); !lacks.empty())
-      log::warn("{}: this is a plan of what it takes; a run is refused there", lacks);
   for (const train::Doubt& doubt : train::doubtful_settings(p.config, 0))
     if (doubt.hint) log::note("{}", doubt.sentence);
   p.filled = perf::filled(p.config);

@@ -30,12 +30,6 @@ constexpr std::int64_t norms_of(const HeadLayout& l, NormOver over) {
   return over == NormOver::head ? l.qk_heads() : 2;
 }
 
-// An op says in card_lacks() what no kernel of a card computes yet; empty: there is nothing. Programs with
-// it are planned for a card, and refused when they would run there (program/passes.h).
-constexpr std::string_view without_kernel(NormOver over, bool one_plus) {
-  return over == NormOver::projection && one_plus ? "a norm over projections with weights 1 + w" : "";
-}
-
 template <class T>
 struct RopeQkNorm {
   static constexpr std::string_view kName = "rope_qk_norm";
@@ -51,7 +45,6 @@ struct RopeQkNorm {
   NormOver over{};
   bool one_plus{};  // the norms' weights count as 1 + w
 
-  std::string_view card_lacks() const { return without_kernel(over, one_plus); }
   template <class F>
   auto map(F f) const {
     using U = decltype(f("", qkv, Access::read));
@@ -89,7 +82,6 @@ struct RopeQkNormGrad {
   Fp8Copies<T> fp8{};  // of dqkv, v and all; dqkv itself may not be read afterwards
   bool one_plus{};
 
-  std::string_view card_lacks() const { return without_kernel(over, one_plus); }
   // With fp8 it is only read where heads are of 16, 32, 64 or 128 and have norms of their own, if any.
   bool updates_dqkv() const {
     const std::int64_t d = layout.head_dim;

@@ -139,10 +139,6 @@ config::Config as_possible(const config::Config& config, const Machine& machine)
   return c;
 }
 
-std::string without_kernel(const config::Config& config) {
-  return program::without_kernel(model::lower(config.model, model::lowering_options(config, device::Kind::cuda)).set);
-}
-
 Plan make_plan(const config::Config& asked, const Machine& machine, const Spread& spread, const Filling& filling) {
   const config::Config config = as_possible(asked, machine);
   const StepWalk step(config, machine, spread, filling);

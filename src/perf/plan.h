@@ -94,9 +94,6 @@ struct Plan {
 // `filling`: what the rows hold, of which `expected` and `times` alone depend.
 Plan make_plan(const config::Config& config, const Machine& machine, const Spread& spread = {},
                const Filling& filling = {});
-// Where no card computes all of the configuration's step yet, so that it is planned but cannot run there: a sentence
-// about the first node. Empty: cards do.
-std::string without_kernel(const config::Config& config);
 // The configuration as the machine can run it: fp8 is dropped on a card without it.
 config::Config as_possible(const config::Config& config, const Machine& machine);
 

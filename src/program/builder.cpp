@@ -141,20 +141,6 @@ void Writer::append(Op op, Phase phase, std::string name) {
   program_.nodes.back().every = every_;
 }
 
-std::string without_kernel(const ProgramSet& set) {
-  for (const Program& program : set.programs)
-    for (const Node& node : program.nodes) {
-      const std::string_view lacks = std::visit(
-          [](const auto& o) -> std::string_view {
-            if constexpr (requires { o.card_lacks(); }) return o.card_lacks();
-            return {};
-          },
-          node.op);
-      if (!lacks.empty()) return fmt::format("{}: {} has no kernel for a card yet", node.full_name(), lacks);
-    }
-  return {};
-}
-
 std::int32_t Writer::start(Op op, Phase phase, std::string name) {
   append(std::move(op), phase, std::move(name));
   Node& node = program_.nodes.back();

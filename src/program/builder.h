@@ -75,8 +75,7 @@ class Writer {
     return lowering_.on_card() ? scratch("product workspace", {ops::kProductWorkspaceBytes}, DType::u8) : kAbsent;
   }
 
-  // On a card an op that has no kernel there is a UserError. A forward node may not write a value that an earlier one
-  // has read: the backward pass would find other values there.
+  // A forward node may not write a value that an earlier one has read: the backward pass would find other values there.
   void append(Op op, Phase phase, std::string name);
   // A pair: work that may go on beside the nodes between its start and the wait for it.
   std::int32_t start(Op op, Phase phase, std::string name);

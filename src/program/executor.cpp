@@ -7,7 +7,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "program/arena_executor.h"
-#include "program/passes.h"
 
 namespace redline::program {
 
@@ -202,9 +201,7 @@ void ArenaExecutor::check_size(ValueId id, std::int64_t bytes) const {
 std::unique_ptr<Executor> make_executor(const ProgramSet& set, device::Device& device, const ExecutorOptions& options) {
   switch (device.kind()) {
     case device::Kind::cpu: return make_cpu_executor(set, static_cast<device::CpuDevice&>(device), options);
-    case device::Kind::cuda:
-      if (const std::string lacks = without_kernel(set); !lacks.empty()) fail_user("{}; use --device cpu", lacks);
-      return make_cuda_executor(set, device, options);
+    case device::Kind::cuda: return make_cuda_executor(set, device, options);
   }
   fail_machine("make_executor: a device of an unknown kind");
 }

@@ -19,10 +19,6 @@ namespace redline::program {
 
 class Writer;
 
-// Of programs for a card: the first node that no card computes yet, in words; empty: there is none. Such programs are
-// planned, but not run (make_executor).
-std::string without_kernel(const ProgramSet& set);
-
 // Appends the backward pass of the program being written, in reverse, down to the gradients of all parameters.
 void append_backward(Writer& writer);
 
