@@ -517,7 +517,7 @@ int run_plan(const Words& words) {
   arguments.integer("--gpus-per-node", "N", gpus.per_node, 1, kCutGroups,
                     "of them in one node, which NVLink or PCIe connects (default: 8)");
   arguments.text("--network", "NAME", gpus.network,
-                 "between nodes: ndr, hdr, xdr, roce, roce-200, ethernet, or nvlink for one node (default: ndr)");
+                 "parallel.network, between nodes: ndr, hdr, xdr, roce, roce-200, ethernet, or nvlink for one node");
   arguments.integer("--nics", "N", gpus.nics, 1, kCutGroups, "network cards of a node (default: one for each GPU)");
   arguments.text("--trace", "FILE", gpus.trace,
                  "write the planned step of the choice as a Chrome trace: a row for computing, copies and network");

@@ -59,7 +59,7 @@ struct GpusWanted {
   std::int64_t gpus = 0;      // 0: a plan for one
   std::int64_t per_node = 0;  // connected by NVLink or PCIe; 0: 8
   std::int64_t nics = 0;      // of a node; 0: one for each GPU
-  std::string network;        // empty: ndr
+  std::string network;        // empty: parallel.network
   std::string trace;          // a file for a picture of the choice's step; empty: none
 };
 void plan_gpus(const std::string& name, const config::Config& config, const perf::Machine& machine,

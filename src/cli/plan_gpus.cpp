@@ -233,12 +233,13 @@ void plan_gpus(const std::string& name, const config::Config& given, const perf:
   p.name = name;
   config::Config config = given;
   perf::reopen_mode(config);  // what a run chose for its own ranks
-  p.network = wanted.network.empty() ? perf::kUsualNetwork : wanted.network;
-  const perf::Network& network = perf::network_called(p.network);
+  if (!wanted.network.empty()) config.parallel.network = wanted.network;
+  const perf::Network& network = perf::network_between(config.parallel);
+  p.network = network.id;
   if (network.id == perf::kNoNetwork && wanted.gpus > per_node)
     fail_user(
-        "--network {} connects one node, and {} GPUs are more than its {}; name what is between nodes (--network ndr), "
-        "or give --gpus-per-node",
+        "parallel.network = \"{}\" connects one node, and {} GPUs are more than its {}; name what is between nodes "
+        "(--network ndr), or give --gpus-per-node",
         p.network, wanted.gpus, per_node);
   const perf::Fabric fabric = perf::fabric_of(perf::card_called(card), network, static_cast<int>(per_node),
                                               static_cast<int>(wanted.nics > 0 ? wanted.nics : per_node));

@@ -366,19 +366,19 @@ Choice choose_together(FileSystem& files, const ConfigWords& words, const TrainR
 // How ranks share the state, in place of "auto".
 void settle_mode(config::Config& c, device::Device& device, const Ranks& ranks, train::Observer& observer) {
   if (c.parallel.mode != "auto") return;
-  const perf::RankMachine machine = perf::rank_machine(device, ranks.count(), ranks.on_this_machine());
+  const perf::RankMachine machine = perf::rank_machine(device, c.parallel, ranks.count(), ranks.on_this_machine());
   const perf::ModeChoice way = perf::choose_mode(c, machine, ranks.count());
   observer.on(train::Note{fmt::format("parallel.mode = auto: {}, {}", way.name(), way.why)});
   perf::set_mode(c, way, ranks.count());
 }
 
 // What "auto" chose when the run began stays so while it goes on with as many ranks, so that its bits do. For others it
-// is open again, as it is for whoever says "auto".
+// is open again, as it is for whoever says "auto" or names another network.
 void keep_mode(config::Config& c, const config::Config* begun, std::int64_t ranks) {
   const bool as_many = begun && std::max<std::int64_t>(begun->parallel.ranks, 1) * begun->parallel.sequence == ranks;
   const bool said = c.origins.on_command_line("parallel.mode") || c.origins.on_command_line("parallel.shards");
   perf::reopen_mode(c);
-  if (!as_many || said || c.parallel.mode != "auto") return;
+  if (!as_many || said || c.parallel.mode != "auto" || c.parallel.network != begun->parallel.network) return;
   for (const char* const name : {"parallel.mode", "parallel.shards"}) {
     if (!perf::was_chosen(*begun, name)) continue;
     const config::Key& key = *config::find_key(name);

@@ -243,12 +243,13 @@ struct Log {
 };
 
 struct Parallel {
-  std::int64_t ranks = 0;      // of the run; 0: as many as are started
-  std::string mode = "auto";   // auto | ddp | zero1 | fsdp: how ranks share the state
-  std::string wire = "fp32";   // fp32 | bf16: type of gradients between ranks
-  std::int64_t sequence = 1;   // ranks that share every row
-  std::int64_t shards = 0;     // ranks that share out one copy of the state; 0: all
-  std::int64_t timeout = 600;  // seconds without progress after which a run on several ranks ends
+  std::int64_t ranks = 0;        // of the run; 0: as many as are started
+  std::string mode = "auto";     // auto | ddp | zero1 | fsdp: how ranks share the state
+  std::string wire = "fp32";     // fp32 | bf16: type of gradients between ranks
+  std::int64_t sequence = 1;     // ranks that share every row
+  std::int64_t shards = 0;       // ranks that share out one copy of the state; 0: all
+  std::int64_t timeout = 600;    // seconds without progress after which a run on several ranks ends
+  std::string network = "auto";  // between machines (perf/cards.h); what "auto" chooses goes by it
   bool operator==(const Parallel&) const = default;
 };
 

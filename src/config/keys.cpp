@@ -413,6 +413,11 @@ std::vector<Key> build_table() {
     {"parallel.shards", free, in<&Config::parallel, &Parallel::shards>(), between(0, 1024), {}, "",
      "ranks that share out one copy of what zero1 and fsdp share out, those of a machine for instance (HSDP): weights "
      "travel among them alone, and gradients are added up between such groups once a step; 0: all ranks"},
+    {"parallel.network", free, in<&Config::parallel, &Parallel::network>(), any(),
+     {"auto", "nvlink", "ndr", "hdr", "xdr", "roce", "roce-200", "ethernet"}, "",
+     "what connects the machines of a run: \"auto\" of parallel.mode and of train.batch_size chooses by it on cards, "
+     "and so does plan --gpus (docs/ranks.md has the figures; nvlink: all ranks are one node); auto: ndr is taken for "
+     "granted, and the run says so"},
     {"parallel.timeout", free, in<&Config::parallel, &Parallel::timeout>(), between(1, 86400), {}, "seconds",
      "without progress of one rank, after which a run on several ranks ends and names it"},
 

@@ -233,15 +233,24 @@ std::string why(const ScalePlan& s) {
   return before + fmt::format("it is the fastest that fits into {}; {}", room, fmt::join(others, ", "));
 }
 
-RankMachine rank_machine(device::Device& device, int ranks, int ranks_per_node) {
+const Network& network_between(const config::Parallel& parallel) {
+  return network_called(parallel.network == "auto" ? kUsualNetwork : std::string_view(parallel.network));
+}
+
+Fabric fabric_between(const Card& card, const config::Parallel& parallel, int ranks, int ranks_per_node) {
+  const Network& network = ranks > ranks_per_node ? network_between(parallel) : network_called(kNoNetwork);
+  const int per_node = network.id == kNoNetwork ? std::max(ranks, ranks_per_node) : ranks_per_node;
+  return fabric_of(card, network, per_node, per_node);
+}
+
+RankMachine rank_machine(device::Device& device, const config::Parallel& parallel, int ranks, int ranks_per_node) {
   RankMachine m;
   m.machine.kind = device.kind();
   m.machine.memory = device.available_bytes();
   if (m.machine.kind == device::Kind::cpu) m.machine.memory /= ranks_per_node;  // which share the machine's
   const Card* const card = device.kind() == device::Kind::cuda ? find_card(device.name()) : nullptr;
   if (!card) return m;
-  const Network& network = network_called(ranks > ranks_per_node ? kUsualNetwork : kNoNetwork);
-  return {machine_now(device), fabric_of(*card, network, ranks_per_node, ranks_per_node)};
+  return {machine_now(device), fabric_between(*card, parallel, ranks, ranks_per_node)};
 }
 
 bool was_chosen(const config::Config& config, std::string_view key) {
@@ -291,17 +300,15 @@ ModeChoice choose_mode(const config::Config& config, const RankMachine& m, int r
   const std::optional<std::size_t> chosen = fastest_way(plans);
   if (!chosen) return {ways.back(), "nothing fits, and it needs least"};
   std::string why = fmt::format("the fastest by the plan ({})", fmt::join(times, ", "));
-  if (m.fabric->nodes(ranks) > 1)
-    why += fmt::format(
-        "; {} is taken for granted between machines, and `redline plan --gpus {} --network NAME` says "
-        "what others ask for",
-        network_called(kUsualNetwork).name, ranks);
+  if (m.fabric->nodes(ranks) > 1 && config.parallel.network == "auto")
+    why += fmt::format("; {} is taken for granted between machines, and parallel.network names another",
+                       network_called(kUsualNetwork).name);
   return {ways[*chosen], std::move(why)};
 }
 
 AutoBatch find_batch_size_on_ranks(const config::Config& config, device::Device& device, int ranks,
                                    int ranks_per_node) {
-  const RankMachine rank = rank_machine(device, ranks, ranks_per_node);
+  const RankMachine rank = rank_machine(device, config.parallel, ranks, ranks_per_node);
   const std::optional<Fabric>& fabric = rank.fabric;
   Machine machine = fabric ? rank.machine : machine_now(device);
   if (machine.kind == device::Kind::cpu) machine.memory = rank.machine.memory;

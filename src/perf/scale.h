@@ -68,8 +68,12 @@ struct RankMachine {
   std::optional<Fabric> fabric;
 };
 // Describes ranks with such a device each, so many on a machine, whose memory CPUs share. Links come from the tables
-// (perf/cards.h); machines are taken to be connected by kUsualNetwork, since nothing says what does.
-RankMachine rank_machine(device::Device& device, int ranks, int ranks_per_node);
+// (perf/cards.h).
+RankMachine rank_machine(device::Device& device, const config::Parallel& parallel, int ranks, int ranks_per_node);
+// What connects machines by parallel.network; "auto": kUsualNetwork is taken for granted, since nothing says what does.
+const Network& network_between(const config::Parallel& parallel);
+// The links of a run's ranks: one node where they share a machine, or where NVLink connects machines.
+Fabric fabric_between(const Card& card, const config::Parallel& parallel, int ranks, int ranks_per_node);
 
 // What "auto" chose stands in a run's configuration in its place, with the reason above it.
 bool was_chosen(const config::Config& config, std::string_view key);

@@ -359,6 +359,15 @@ TEST_F(PlanCommand, ForManyGpusTellsEveryModeAndHowItScales) {
   expect_bad_input({"plan", "--card", "h200", "--gpus", "16", "--network", "nvlink"}, {"16 GPUs", "--gpus-per-node"});
   expect_bad_input({"plan", "--card", "h200", "--gpus", "16", "--network", "nrd"}, {"did you mean 'ndr'?"});
   expect_bad_input({"plan", "--card", "h200", "--network", "ndr"}, {"add --gpus N"});
+  expect_bad_input({"plan", "--card", "h200", "--gpus", "16", "parallel.network=nrd"}, {"parallel.network", "ndr"});
+  expect_bad_input({"plan", "--card", "h200", "--gpus", "16", "parallel.network=nvlink"},
+                   {"parallel.network = \"nvlink\"", "16 GPUs"});
+  // The flag sets the key, and beside it counts.
+  const Words sixteen = {"plan", "llama-1.36b", "--card", "h200", "--gpus", "16", "parallel.network=ethernet"};
+  const Json slow = json_of(sixteen), named = json_of(sixteen + Words{"--network", "hdr"});
+  EXPECT_EQ(slow.at("network"), "ethernet");
+  EXPECT_EQ(named.at("network"), "hdr");
+  EXPECT_LT(slow.at("bus_bytes_per_s_between"), named.at("bus_bytes_per_s_between"));
 }
 
 TEST_F(PlanCommand, PeaksShowTheTableAndThisMachine) {

@@ -512,13 +512,35 @@ TEST(RankMode, ARunChoosesAsItsPlanDoes) {
         ASSERT_EQ(plan.choice().setting, setting_of(c)) << "its own rows, as a run has them";
         const ModeChoice run = choose_mode(c, m, 64);
         EXPECT_EQ(run.name(), plan.choice().name()) << network << ": " << run.why << "; " << why(plan);
-        EXPECT_TRUE(says(run.why, {"NDR InfiniBand", "redline plan --gpus 64 --network"}));
+        EXPECT_TRUE(says(run.why, {"NDR InfiniBand", "parallel.network"}));
         chosen.insert(run.name());
       }
   EXPECT_TRUE(chosen.contains("fsdp of 8"));
   EXPECT_GT(chosen.size(), 2u);
   const config::Config c = config_of("llama-1.36b", fifteen_b);
   EXPECT_EQ(choose_mode(c, h200s(8, std::int64_t{1} << 40), 8).why.find("NDR"), std::string::npos) << "one machine";
+}
+
+// The key has the networks of the table, and whoever names one is asked to take nothing for granted.
+TEST(RankMode, TheNetworkIsAKey) {
+  std::vector<std::string_view> names = {"auto"};
+  for (const Network& network : networks()) names.push_back(network.id);
+  EXPECT_EQ(config::find_key("parallel.network")->choices, names);
+  EXPECT_EQ(network_between(config_of("quick").parallel).id, kUsualNetwork);
+  const config::Config c = config_of("llama-1.36b", {"parallel.network=ethernet"});
+  EXPECT_EQ(network_between(c.parallel).id, "ethernet");
+  const Card& card = card_called("h100");
+  const Fabric slow = fabric_between(card, c.parallel, 64, 8),
+               planned = fabric_of(card, network_called("ethernet"), 8, 8);
+  EXPECT_EQ(slow.between.bus_bandwidth, planned.between.bus_bandwidth) << "as plan --network has it";
+  EXPECT_EQ(slow.nodes(64), 8);
+  EXPECT_EQ(fabric_between(card, c.parallel, 8, 8).nodes(8), 1);
+  config::Parallel rack;
+  EXPECT_EQ(fabric_between(card, rack, 64, 4).nodes(64), 16);
+  rack.network = kNoNetwork;
+  EXPECT_EQ(fabric_between(card, rack, 64, 4).nodes(64), 1);
+  const ModeChoice run = choose_mode(c, {machine_of(card), slow}, 64);
+  EXPECT_EQ(run.why.find("taken for granted"), std::string::npos) << run.why;
 }
 
 // What was chosen is told from what was asked for, and is open again for others.
