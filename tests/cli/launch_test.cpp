@@ -191,6 +191,33 @@ TEST_F(LaunchOnCpu, WhatAutoChoseIsKeptWithItsReason) {
   EXPECT_TRUE(says(kept(), {"\nmode = \"auto\""}));
 }
 
+// What does not go together is refused by a run and by its plan, in the same words.
+TEST_F(LaunchOnCpu, APlanRefusesWhatARunRefusesInItsWords) {
+  const auto sentence = [](const Ran& ran) {
+    constexpr std::string_view kError = "redline: error: ";
+    EXPECT_EQ(ran.status, 2) << ran.err;
+    const std::size_t begin = ran.err.find(kError);
+    if (begin == ran.err.npos) return "no error: " + ran.err;
+    return ran.err.substr(begin + kError.size(), ran.err.find('\n', begin) - begin - kError.size());
+  };
+  for (const auto& [keys, part] : {std::pair{"precision.gradients=bf16", "does not go with several ranks"},
+                                   {"precision.gradients=bf16 parallel.mode=fsdp", "does not go with several ranks"},
+                                   {"parallel.mode=ddp parallel.shards=2", "does not go with parallel.mode"},
+                                   {"parallel.sequence=2 train.seq_len=63", "does not go with several ranks"},
+                                   {"parallel.shards=3", "start a multiple of 3"}}) {
+    const Words words = kTinyModel + words_of(keys);
+    const std::string run_says = sentence(launch(words + words_of("train.max_steps=1 --out a")));
+    EXPECT_TRUE(says(run_says, part)) << keys;
+    EXPECT_EQ(sentence(run(words_of("plan --card h200 --gpus 2") + words)), run_says) << keys;
+    EXPECT_FALSE(exists("a")) << keys;
+  }
+  const Words both = kTinyModel + words_of("precision.gradients=bf16 log.norms_every=5");
+  const std::string run_says = sentence(run(words_of("train --device cpu train.max_steps=1 --out a") + both));
+  EXPECT_TRUE(says(run_says, {"log.norms_every", "precision.gradients is \"bf16\""}));
+  EXPECT_EQ(sentence(run(words_of("plan --card h200") + both)), run_says);
+  EXPECT_FALSE(exists("a"));
+}
+
 // Whoever makes the file is named as what stopped the run, for all ranks, and the state is saved.
 TEST_F(LaunchOnCpu, AFileThatStopsTheRunIsNamed) {
   for (const std::string launcher : {"", "launch -n 2 -- "}) {
