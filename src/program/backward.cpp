@@ -128,15 +128,15 @@ class Backward {
 
   void rule(const ops::Linear<ValueId>& op) {
     const ValueId dy = take(op.y);
-    const bool accumulate = w_.claim(op.weight);
-    append(ops::LinearWeightGrad<ValueId>{op.x, dy, w_.gradient_of_parameter(op.weight), accumulate,
-                                          w_.product_workspace(), op.how},
-           "/weight");
-    if (op.bias.present()) {
+    if (op.bias.present()) {  // first: products in eight bits read copies of dy, which is then free
       const bool add = w_.claim(op.bias);
       const ValueId partial = scratch("bias partial sums", {ops::kRowGroups, w_.shape(op.bias)[0]});
       append(ops::BiasGrad<ValueId>{dy, w_.gradient_of_parameter(op.bias), add, partial}, "/bias");
     }
+    const bool accumulate = w_.claim(op.weight);
+    append(ops::LinearWeightGrad<ValueId>{op.x, dy, w_.gradient_of_parameter(op.weight), accumulate,
+                                          w_.product_workspace(), op.how},
+           "/weight");
     give(op.x, "gradient", true, [&](ValueId dx, bool add) {
       append(ops::LinearInputGrad<ValueId>{dy, op.weight, dx, add, w_.product_workspace(), op.how}, "/input");
     });

@@ -219,6 +219,14 @@ TEST_F(Passes, ALinearWithABias) {
   end(b.linear(x, weights.at("two"), "two", bias), head);  // read twice: the second gradient adds
   EXPECT_EQ(count("bias_grad"), 2);
   expect_true_gradients();
+  // Where products read copies in eight bits, nothing reads the output's gradient after its bias has.
+  const auto at = [&](const std::string& name) {
+    return std::ranges::find(set.programs[0].nodes, name + "/backward", &Node::name) - set.programs[0].nodes.begin();
+  };
+  for (const std::string name : {"one", "two"}) {
+    EXPECT_LT(at(name + "/bias"), at(name + "/weight")) << name;
+    EXPECT_LT(at(name + "/weight"), std::ssize(set.programs[0].nodes)) << name;
+  }
 }
 
 // Rows by offsets in device memory: a group without rows, and two rows of no group. Its input has another reader.
