@@ -2,6 +2,8 @@
 #include "io/manifest.h"
 
 #include <algorithm>
+#include <charconv>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -63,6 +65,14 @@ void require_whole(const FileHashes& hashes, std::uint64_t bytes, const std::str
     at = s.end;
   }
   REDLINE_CHECK(at == bytes, "of {} bytes of {}, {} were written", bytes, name, at);
+}
+
+// The rank of "rank 2 on node1", as joined_reports() of checkpoint_folder.cpp writes it; others come last.
+std::uint64_t rank_in(std::string_view by) {
+  constexpr std::string_view kRank = "rank ";
+  std::uint64_t rank = std::numeric_limits<std::uint64_t>::max();
+  if (by.starts_with(kRank)) std::from_chars(by.data() + kRank.size(), by.data() + by.size(), rank);
+  return rank;
 }
 
 // Bytes that stay in the cache between the hash and the copy into the kernel; and those that are read back at once.
@@ -127,10 +137,11 @@ std::map<std::string, FileHashes> checkpoint_hashes(FileSystem& files, const Pat
 
 std::string written_by(const FileHashes& hashes, const std::vector<std::size_t>& stretches) {
   constexpr std::size_t kNamed = 16;
-  std::vector<std::string> writers;  // each once
+  std::vector<std::string> writers;  // each once, "rank 2 on node1" before "rank 10 on node1"
   for (const std::size_t s : stretches)
-    if (!hashes[s].by.empty() && std::ranges::find(writers, hashes[s].by) == writers.end())
-      writers.push_back(hashes[s].by);
+    if (!hashes[s].by.empty()) writers.push_back(hashes[s].by);
+  std::ranges::sort(writers, {}, [](const std::string& by) { return std::pair(rank_in(by), by); });
+  writers.erase(std::ranges::unique(writers).begin(), writers.end());
   if (writers.empty()) return "";
   const auto named = std::span(writers).first(std::min(writers.size(), kNamed));
   return fmt::format(" (written by {}{})", fmt::join(named, ", "),

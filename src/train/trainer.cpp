@@ -164,6 +164,7 @@ class RunFolder final : public Keeper {
   std::string epoch_;  // the text of kEpochFile; empty: nothing had to be counted
   std::optional<io::FileLock> lock_;
   bool begun_ = false, loss_is_known_ = false, wait_is_known_ = false, standstill_is_known_ = false;
+  std::vector<Event>* held_ = nullptr;  // notes and warnings about a checkpoint that may yet be passed over
   CheckpointWriter writer_;
   std::int64_t saving_step_ = 0;  // whose state is being written
   double looked_at_ = 0;          // steady seconds
@@ -250,6 +251,8 @@ void RunFolder::let_go() {
 }
 
 void RunFolder::tell(const Event& event) {
+  if (held_ && (std::holds_alternative<Note>(event) || std::holds_alternative<Warning>(event)))
+    return held_->push_back(event);
   for (Observer* o : options_.observers) o->on(event);
 }
 
@@ -277,16 +280,32 @@ std::optional<Path> RunFolder::resume(StepLoop& loop) {
 }
 
 // The run stands where the checkpoint left it, unless what is returned says what is wrong with it. Then the next one
-// takes the place of all that was loaded.
+// takes the place of all that was loaded, and what was said of this one is not told.
 std::string RunFolder::take_up(const Path& checkpoint, StepLoop& loop) {
   if (std::string problem = missing_from_checkpoint(files_, checkpoint, loop.lowered().state); !problem.empty())
     return problem;
   const std::optional<config::Config> config = config_of_checkpoint(files_, checkpoint);
   const config::Config* const before = pointer_to(config);
-  const Restored as = restore(checkpoint, before, loop);
-  if (!others()) return load(checkpoint, before, loop);
-  others()->broadcast(TakenUp{checkpoint.string(), as.new_order, as.other_batches, as.other_losses}.words());
-  return agree_on(*others(), load(checkpoint, before, loop));
+  std::vector<Event> held;
+  const auto tell_held = [&] {
+    held_ = nullptr;
+    for (const Event& event : held) tell(event);
+  };
+  held_ = &held;
+  std::string problem;
+  try {
+    const Restored as = restore(checkpoint, before, loop);
+    if (others())
+      others()->broadcast(TakenUp{checkpoint.string(), as.new_order, as.other_batches, as.other_losses}.words());
+    problem = load(checkpoint, before, loop);
+    if (others()) problem = agree_on(*others(), problem);
+  } catch (...) {
+    tell_held();
+    throw;
+  }
+  if (!problem.empty()) held.clear();
+  tell_held();
+  return problem;
 }
 
 std::string RunFolder::load(const Path& checkpoint, const config::Config* before, StepLoop& loop) {

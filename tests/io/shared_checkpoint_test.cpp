@@ -151,7 +151,16 @@ TEST(SharedCheckpoint, AMachineWhosePartsAreMissingIsNamed) {
   EXPECT_FALSE(says(problem, "node0"));
   real_files().replace(path, whole.substr(0, 7 * kPart));
   const std::string cut = checkpoint_problem(real_files(), temp / "step_00000002");
-  EXPECT_TRUE(says(cut, {"truncated", "rank 3 on node1, rank 0 on node0, rank 1 on node0"}));
+  EXPECT_TRUE(says(cut, {"truncated", "(written by rank 0 on node0, rank 1 on node0, rank 3 on node1)"}));
+}
+
+TEST(SharedCheckpoint, RanksAreNamedInTheOrderOfTheirNumbers) {
+  FileHashes hashes;
+  for (const char* by : {"rank 10 on node1", "rank 9 on node1", "rank 2 on node0", "rank 10 on node1", "", "somebody"})
+    hashes.push_back({hashes.size(), hashes.size() + 1, "", by});
+  EXPECT_EQ(written_by(hashes, {0, 1, 2, 3, 4, 5}),
+            " (written by rank 2 on node0, rank 9 on node1, rank 10 on node1, somebody)");
+  EXPECT_EQ(written_by(hashes, {4}), "");
 }
 
 TEST(SharedCheckpoint, AManifestMustCoverTheFile) {

@@ -210,6 +210,23 @@ TEST(Resume, DamagedCheckpointsArePassedOverAndTheRunEndsTheSame) {
   }
 }
 
+// What a resume says of its settings is about the checkpoint that it takes, and is said once.
+TEST(Resume, ADamagedCheckpointsChangesAreNotTold) {
+  testing::TempFolder temp;
+  run(tiny_run({"train.max_steps=10", "optim.schedule=constant"}), temp.path());
+  flip(temp / "checkpoints/step_00000010/optimizer.safetensors", 0.5);
+  const config::Config other =
+      tiny_run({"train.max_steps=12", "optim.schedule=constant", "optim.beta2=0.5", "train.seed=3"});
+  const Ran resumed = go_on(other, temp.path(), true);
+  EXPECT_EQ(resumed.seen.steps.front().step, 6);
+  const auto telling = [&](std::string_view what) {
+    return std::ranges::count_if(resumed.seen.notes, [&](const auto& note) { return says(note, what); });
+  };
+  EXPECT_EQ(telling("resuming with optim.beta2 = 0.5 "), 1);
+  EXPECT_EQ(telling("kept: parameters"), 1);
+  EXPECT_EQ(telling("kept: parameters, moments, step 5"), 1);
+}
+
 // A wrong hash is known when all of a file has gone to the device: the checkpoint before takes the place of it.
 TEST(Resume, WhatWentToADeviceOfADamagedCheckpointIsReplaced) {
   testing::TempFolder temp;
