@@ -30,6 +30,7 @@
 #include "report/run_record.h"
 #include "train/checkpoint.h"
 #include "train/ends.h"
+#include "train/memory_advice.h"
 #include "train/recipe.h"
 #include "train/run_folder.h"
 
@@ -116,6 +117,12 @@ struct Planned {
   std::optional<perf::Plan> packed;          // then, the same with packed rows
   std::optional<perf::Growth> growth;        // with --grow
   bool pads() const { return packed.has_value(); }
+  // With what memory.fit moves and computes again: what `plan` is of.
+  config::Config as_it_runs() const {
+    config::Config c = config;
+    if (fit && !fit->ways.empty()) c.memory.placement = fit->ways[0].placement;
+    return c;
+  }
   // 0: nothing says when to end, or only train.epochs, which are counted in the data.
   std::int64_t steps() const {
     const std::int64_t by_steps = train::total_steps(config.train);
@@ -169,10 +176,10 @@ void print_model(const Planned& p) {
       report::flops(f.total()), share(f.projections), share(f.scores), share(f.mlp), share(f.head),
       report::flops(f.palm())));
   const config::Train& t = p.config.train;
-  print(fmt::format("batch     {} x {}{} = {} a step, recompute {}{}{}\n", counted(t.batch_size, "row"),
+  print(fmt::format("batch     {} x {}{} = {} a step; {} recomputed{}{}\n", counted(t.batch_size, "row"),
                     counted(t.seq_len, "token"),
                     t.accumulate > 1 ? fmt::format(" x {} micro-batches", t.accumulate) : "",
-                    report::grouped(p.plan.tokens_per_step, "token"), t.recompute,
+                    report::grouped(p.plan.tokens_per_step, "token"), train::what_is_recomputed(p.as_it_runs()),
                     t.automatic_batch_size ? "; train.batch_size is auto and takes the choice below" : "",
                     config::ramps_in_words(t)));
 }
@@ -557,16 +564,14 @@ int run_plan(const Words& words) {
   }
   perf::SearchOptions options = plan_progress();
   options.filling = perf::filling_of(p.filled);
-  config::Config placed = p.config;
   p.plan = perf::make_plan(p.config, p.machine, {}, options.filling);
   if (!p.plan.fits && perf::chooses(p.config)) {
     p.fit = perf::find_fit(p.config, p.machine);
     p.gains = perf::gains_of_types(*p.fit, p.config, p.machine);
-    if (!p.fit->ways.empty()) placed.memory.placement = p.fit->ways[0].placement;
-    p.plan = perf::make_plan(placed, p.machine, {}, options.filling);
+    p.plan = perf::make_plan(p.as_it_runs(), p.machine, {}, options.filling);
   }
   if (p.filled && p.filled->known())
-    p.packed = perf::make_plan(p.filled->mended(placed), p.machine, {}, p.filled->packed);
+    p.packed = perf::make_plan(p.filled->mended(p.as_it_runs()), p.machine, {}, p.filled->packed);
   p.choice = perf::choose_or_relax(p.config, p.machine, options);
   if (p.fit && p.fit->ways.empty() && (p.choice.best.empty() || p.choice.asked_for)) {
     p.moved = perf::cut_that_moves(p.config, p.machine, p.fit->room);

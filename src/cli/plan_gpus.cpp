@@ -29,8 +29,11 @@ struct GpusPlan {
 
 std::string_view snapshot_place(const perf::Plan& plan) { return plan.snapshot_on_device ? "card" : "host"; }
 
-std::string setting_words(const perf::Setting& s) {
-  return fmt::format("{} x {}, {}", s.batch_size, s.accumulate, s.recompute);
+// What memory.fit computes again stands in the words of the choice.
+std::string setting_words(const GpusPlan& p, const perf::RankPlan& m) {
+  const bool moved = !p.scale.moved.empty() && &m == &p.scale.choice();
+  return fmt::format("{} x {}, {}", m.setting.batch_size, m.setting.accumulate,
+                     moved ? "as below" : m.setting.recompute);
 }
 double gpu_hours(const GpusPlan& p, const perf::RankPlan& r) {
   return p.run_tokens / r.expected.tokens_per_s / 3600 * r.ranks;
@@ -91,7 +94,7 @@ void print_head(const GpusPlan& p) {
 
 void print_memory(const GpusPlan& p) {
   print_modes(p, "memory of a GPU");
-  print_row(p, "rows, recompute", [](const perf::RankPlan& m) { return setting_words(m.setting); });
+  print_row(p, "rows, recompute", [&](const perf::RankPlan& m) { return setting_words(p, m); });
   for (const MemoryKind& kind : kMemoryKinds)
     if (std::ranges::any_of(p.scale.modes, [&](const perf::RankPlan& m) { return m.memory.*kind.bytes > 0; }))
       print_row(p, kind.name, [&](const perf::RankPlan& m) { return size(m.memory.*kind.bytes); });

@@ -302,6 +302,15 @@ constexpr std::string_view kRead[] = {"attention_bias",      "head_dim",
                                       "vocab_size",          "partial_rotary_factor",
                                       kOriginalLength};
 
+// Biases, and the families that may have them. The last key is of people who write down what Qwen2 has by itself.
+struct BiasKey {
+  std::string_view key;
+  bool DecoderDescription::*may;
+};
+constexpr BiasKey kBiases[] = {{"attention_bias", &DecoderDescription::attention_bias},
+                               {"mlp_bias", &DecoderDescription::mlp_bias},
+                               {"qkv_bias", &DecoderDescription::qkv_bias}};
+
 // Keys of other models that people bring, and what a model with them computes.
 struct UnknownPart {
   std::string_view key, does;
@@ -334,12 +343,16 @@ constexpr UnknownPart kUnknownParts[] = {
 // Refuses settings that would make another model of the same weights.
 void refuse_unsupported(const io::Json& json, const Family& family, const std::string& file) {
   const DecoderDescription& d = family.decoder;
-  for (const auto& [key, may] : {std::pair{"attention_bias", d.attention_bias}, {"mlp_bias", d.mlp_bias}})
-    if (io::boolean_or(json, key, false, file) && !may)
-      fail_user(
-          "{}: {} is true, but transformers' {} knows no such key and has no such biases; set it to false, unless the "
-          "weights have them",
-          file, key, family.hf_architecture);
+  for (const auto& [key, may] : kBiases) {
+    if (!io::boolean_or(json, key, false, file) || d.*may) continue;
+    std::vector<std::string_view> having;
+    for (const Family* f : families())
+      if (f->decoder.*may) having.push_back(f->name);
+    fail_user(
+        "{}: {} is true, but transformers' {} knows no such key and has no such biases; set it to false, or, where the "
+        "weights have them, name their family in \"architectures\": such biases are of {}",
+        file, key, family.hf_architecture, fmt::join(having, ", "));
+  }
   const bool silu = family.decoder.gate == ops::Gate::silu;
   if (silu && has(json, "hidden_act") && io::string_at(json, "hidden_act", file) != "silu")
     fail_user("{}: hidden_act {} is not supported; redline knows silu for {}", file,
@@ -354,7 +367,8 @@ void refuse_unsupported(const io::Json& json, const Family& family, const std::s
   };
   for (const auto& [key, value] : json.items()) {
     const bool off = value.is_null() || value == false;
-    if (off || key.starts_with('_') || among(kHarmless, key) || among(kRead, key) || among(family.hf_keys, key))
+    if (off || key.starts_with('_') || among(kHarmless, key) || among(kRead, key) || among(family.hf_keys, key) ||
+        std::ranges::find(kBiases, key, &BiasKey::key) != std::end(kBiases))
       continue;
     const std::string said = value.is_structured() ? value.type_name() : value.dump();
     if (const auto* part = std::ranges::find(kUnknownParts, key, &UnknownPart::key); part != std::end(kUnknownParts))

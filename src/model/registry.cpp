@@ -164,6 +164,9 @@ void settle_family(config::Config& config) {
   require_can("model.expert_ffn", m.expert_ffn > 0, experts);
   require_can("model.norm_topk", m.norm_topk.has_value(), experts);
   require_can("model.router_z_loss", m.router_z_loss > 0, experts);
+  const std::string balance = config::Model{}.router_balance;
+  if (!experts(family) && !config.origins.known("model.router_balance")) m.router_balance = balance;  // an older run's
+  require_can("model.router_balance", m.router_balance != balance, experts);
   require_can("model.dense_layers", !m.dense_layers.empty(),
               [](const Family& f) { return f.decoder.experts && f.decoder.experts->dense_layers; });
   if (experts(family)) require_experts(config, *family.decoder.experts);

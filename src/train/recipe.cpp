@@ -71,6 +71,8 @@ constexpr auto kConditional = std::to_array<Conditional>({
     {"model.rope_beta_slow", kWithYarn, "model.rope_scaling", has_yarn},
     {"model.rope_attention_factor", kWithYarn, "model.rope_scaling", has_yarn},
     {"model.rope_truncate", kWithYarn, "model.rope_scaling", has_yarn},
+    {"model.router_aux", "a model.family that has experts", "model.family",
+     [](const Config& c) { return c.model.experts > 0; }},
     {"model.layer_types", kWithWindow, "model.window", has_window},
     {"model.rope_local_theta", kWithWindow, "model.window", has_window},
     {"data.buckets", "data.packing = \"bucket\"", "data.packing",

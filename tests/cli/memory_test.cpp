@@ -13,13 +13,12 @@ namespace {
 
 class MemoryLimits : public ProgramTest {
  protected:
-  static Words train(const std::string& out, const std::string& steps, const Words& more) {
-    return words_of("train --device cpu --out " + out + " train.max_steps=" + steps) +
-           words_of(
-               "train.eval_every=0 train.eval_batches=1 optim.warmup_steps=1 data.train=ping model.layers=4 "
-               "model.hidden=64 model.heads=2 model.head_dim=32 model.ffn=96 train.seq_len=64 train.batch_size=2 "
-               "model.vocab=512 optim.schedule=constant train.average=ema optim.name=adamw kernels.logits_rows=64") +
-           more;
+  const Words small_ = words_of(
+      "train.eval_every=0 train.eval_batches=1 optim.warmup_steps=1 data.train=ping model.layers=4 "
+      "model.hidden=64 model.heads=2 model.head_dim=32 model.ffn=96 train.seq_len=64 train.batch_size=2 "
+      "model.vocab=512 optim.schedule=constant train.average=ema optim.name=adamw kernels.logits_rows=64");
+  Words train(const std::string& out, const std::string& steps, const Words& more) const {
+    return words_of("train --device cpu --out " + out + " train.max_steps=" + steps) + small_ + more;
   }
   std::string file(const std::string& run, const std::string& name) {
     return real_files().read(folder_ / run / "checkpoints" / "step_00000004" / name);
@@ -55,6 +54,23 @@ TEST_F(MemoryLimits, PlanShowsTheWayAndTheNextBest) {
   EXPECT_LE(plan.at("arena_bytes").get<double>(), 20 * 0x1p30);
   EXPECT_EQ(plan.at("expected").at("step_ms"), ways[0].at("step_ms"));
   EXPECT_LE(ways[0].at("step_ms").get<double>(), ways[1].at("step_ms").get<double>());
+}
+
+// The line of the batch says what is computed again as it runs, in a plan and in a run's header.
+TEST_F(MemoryLimits, TheBatchSaysWhatIsComputedAgain) {
+  const auto batch_of = [](const std::string& text) {
+    const std::size_t begin = text.find("\nbatch ");
+    return begin == text.npos ? text : text.substr(begin, text.find("recomputed", begin) - begin);
+  };
+  const Words plan = words_of("plan --card cpu train.max_steps=2") + small_ + Words{"train.batch_size=8"};
+  const Words limit = words_of("train.batch_size=8 memory.fit=none train.recompute=auto memory.limit=8MiB");
+  EXPECT_TRUE(says(batch_of(must(plan).out), "nothing is"));
+  EXPECT_TRUE(says(batch_of(must(plan + Words{"train.recompute=block"}).out), "; layers are"));
+  for (const Ran& ran : {must(plan + limit), must(train("again", "2", limit))}) {
+    EXPECT_TRUE(says(ran.out, {"as asked the run needs", "computed again"})) << ran.out;
+    EXPECT_TRUE(says(batch_of(ran.out), "the first ")) << ran.out;
+    EXPECT_FALSE(says(batch_of(ran.out), "nothing is")) << ran.out;
+  }
 }
 
 // 64 rows at once fit in no way, and a step of the same rows cut otherwise does: the plan has it, not "nothing fits".

@@ -294,8 +294,13 @@ TEST(HfConfig, AKeyThatNobodyKnowsIsRefusedByName) {
     }
     EXPECT_TRUE(says(read("use_bidirectional_attention", true), {"use_bidirectional_attention"}));
     const DecoderDescription& d = family->decoder;
-    for (const auto& [key, may] : {std::pair{"attention_bias", d.attention_bias}, {"mlp_bias", d.mlp_bias}})
-      EXPECT_TRUE(says(read(key, true), {may ? "no error" : key}));
+    const auto expect_bias = [&](const char* key, bool may, const std::string& having) {
+      const std::string error = read(key, true);
+      EXPECT_TRUE(may ? error == "no error" : says(error, {key, family->hf_architecture, "are of " + having})) << error;
+    };
+    expect_bias("attention_bias", d.attention_bias, "llama, qwen3, olmo2, smollm3, olmo3, gemma3, olmoe, qwen3_moe");
+    expect_bias("mlp_bias", d.mlp_bias, "llama, smollm3");
+    expect_bias("qkv_bias", d.qkv_bias, "qwen2");
     for (const char* key : {"attention_dropout", "transformers_version", "torch_dtype", "_name_or_path", "use_cache"})
       EXPECT_EQ(read(key, 1), "no error") << key;
   }
@@ -637,6 +642,9 @@ TEST(SettleFamily, SettingsOfExpertsGoTogether) {
   EXPECT_TRUE(says(of("olmoe", ""), {"model.experts is 0", "olmoe"}));
   EXPECT_TRUE(says(of("llama", "model.experts = 4"), {"model.experts", "olmoe, qwen3_moe, mixtral"}));
   EXPECT_TRUE(says(of("llama", "model.norm_topk = true"), {"model.norm_topk", "llama"}));
+  EXPECT_TRUE(
+      says(of("llama", "model.router_balance = \"model\""),
+           {"x.toml:4", "model.router_balance is not for model.family \"llama\"", "olmoe, qwen3_moe, mixtral"}));
   EXPECT_TRUE(says(of("olmoe", "model.experts = 4"), {"model.experts_per_token is 0", "from 1 to", "4"}));
   EXPECT_TRUE(says(of("olmoe", "model.experts = 4\nmodel.experts_per_token = 5"), {"experts_per_token is 5"}));
   EXPECT_TRUE(says(of("mixtral", some + "model.norm_topk = false"), {"model.norm_topk must be true", "mixtral"}));
@@ -644,6 +652,16 @@ TEST(SettleFamily, SettingsOfExpertsGoTogether) {
   EXPECT_TRUE(says(of("olmoe", some + "model.dense_layers = [1]"), {"model.dense_layers", "qwen3_moe"}));
   EXPECT_TRUE(says(of("qwen3_moe", some + "model.dense_layers = [2]"), {"layer 2", "model.layers is 2"}));
   EXPECT_TRUE(says(of("qwen3_moe", some + "model.dense_layers = [0, 1]"), {"none has experts"}));
+}
+
+// A run that began before the key means transformers' balance, where it has experts to balance.
+TEST(SettleFamily, AnOlderRunHasTheBalanceOfItsExperts) {
+  const auto of = [](const std::string& settings) {
+    return config::parse("train.max_steps = 1\n" + settings, "x.toml", settle_family).model.router_balance;
+  };
+  EXPECT_EQ(of("model.family = \"olmoe\"\nmodel.experts = 4\nmodel.experts_per_token = 2\n"), "model");
+  EXPECT_EQ(of("model.family = \"llama\"\n"), "layer");
+  EXPECT_EQ(of("model.family = \"llama\"\nmodel.router_balance = \"layer\"\n"), "layer");
 }
 
 TEST(SettleFamily, EveryFamilyIsLoweredForACard) {

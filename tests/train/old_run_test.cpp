@@ -42,7 +42,7 @@ TEST(OldRun, GoesOnAsTheOldProgramWould) {
   const config::Config c = old.config();
   EXPECT_EQ(c.train.eval_tokens, 0);
   EXPECT_EQ(c.checkpoint.minutes, 0);
-  EXPECT_EQ(c.model.router_balance, "model");
+  EXPECT_EQ(c.model.router_balance, "layer") << "it has no experts";
   const Ran ran = go_on(c, old.run, false, true);
   ASSERT_EQ(old.expected.size(), 4u);
   ASSERT_EQ(ran.seen.steps.size(), 4u);

@@ -144,6 +144,7 @@ TEST(Doubts, KeysThatTheUserWroteAndThatDoNothing) {
       {{"train.sample_tokens=5", "train.sample_every=5"}, "", ""},
       {{"precision.head=fp8"}, "precision.head", "precision.matmul is \"bf16\""},
       {{"model.rope_factor=4"}, "model.rope_factor", "model.rope_scaling is \"none\""},
+      {{"model.router_aux=0.02"}, "model.router_aux = 0.02", "model.family is \"llama\""},
       {{"optim.muon_momentum_from=0.8", "optim.muon_momentum_steps=0", "optim.name=muon", "optim.lr=1e-3"},
        "optim.muon_momentum_from",
        "optim.muon_momentum_steps is 0"},
