@@ -58,6 +58,10 @@ def arguments():
     return given
 
 
+class Failed(SystemExit):
+    """A run gave no figures: its words end the program, unless it goes on with other runs."""
+
+
 def output_of(command):
     """What a command prints; where it fails, its own words."""
     try:
@@ -65,7 +69,7 @@ def output_of(command):
     except OSError as error:
         sys.exit(f"{command[0]}: {error.strerror}; --redline names the program")
     if done.returncode != 0:
-        sys.exit(f"{' '.join(command)}\n{done.stderr.strip()}")
+        raise Failed(f"{' '.join(command)}\n{done.stderr.strip()}")
     return done.stdout
 
 
@@ -100,39 +104,45 @@ def versions(given):
     return found
 
 
-def train(given, model, keys):
-    """Rows of metrics, seconds to the first of them, and the card's memory."""
+def rows_of(run):
+    """The rows of a run's metrics so far that are steps: the first row says where the run begins."""
+    try:
+        with open(os.path.join(run, "metrics.jsonl")) as file:
+            rows = [json.loads(line) for line in file if line.endswith("\n")]  # the last one may be cut
+    except OSError:
+        return []
+    return [row for row in rows if "step_ms" in row]
+
+
+def train(given, model, keys, steps=None):
+    """Rows of metrics, seconds to the first of them, the card's memory and what the run said. A preset or a
+    configuration trains for given.seconds, or until it has `steps` steps."""
     with tempfile.TemporaryDirectory() as folder:
         run = os.path.join(folder, "run")
-        command = [given.redline, "train", "--preset", model, "--device", given.device, "--out", run, *keys]
+        command = [given.redline, "train", model, "--device", given.device, "--out", run, *keys]
         begin = time.time()
         with open(os.path.join(folder, "log"), "w+") as log:
             process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
             ended = None
             try:
-                ended = process.wait(max(given.seconds - 1, 0))
-            except subprocess.TimeoutExpired:
-                pass
-            memory = card_memory_gib() if given.device == "cuda" else None
-            # Ended by force: a save at the end would measure the disk.
-            process.send_signal(signal.SIGKILL)
-            process.wait()
+                while ended is None and time.time() - begin < given.seconds - 1:
+                    if steps and len(rows_of(run)) >= steps:
+                        break
+                    time.sleep(0.25)
+                    ended = process.poll()
+                memory = card_memory_gib() if given.device == "cuda" else None
+            finally:  # by force: a save at the end would measure the disk
+                process.send_signal(signal.SIGKILL)
+                process.wait()
             log.seek(0)
             said = log.read()
         if ended is not None:  # it has steps for days
-            sys.exit(f"{model}: the run ended by itself with status {ended}\n{said[-800:]}")
-        rows = []
-        try:
-            with open(os.path.join(run, "metrics.jsonl")) as file:
-                for line in file:
-                    if line.endswith("\n"):  # the last one may be cut
-                        rows.append(json.loads(line))
-        except OSError:
-            pass
-        if len(rows) < WARM_UP + 3:
-            sys.exit(f"{model}: only {len(rows)} steps in {given.seconds:g} s; give it more --seconds\n{said[-800:]}")
-        rows = [row for row in rows if "step_ms" in row]  # the first says where the run begins
-        return rows, rows[0]["time"] - begin, memory
+            raise Failed(f"{model}: the run ended by itself with status {ended}\n{said[-800:]}")
+        rows, least = rows_of(run), steps or WARM_UP + 3
+        if len(rows) < least:
+            raise Failed(f"{model}: {len(rows)} of {least} steps in {given.seconds:g} s; give it more --seconds\n"
+                         f"{said[-800:]}")
+        return rows, rows[0]["time"] - begin, memory, said
 
 
 def keys_of(batch, more):
@@ -237,7 +247,7 @@ def full_rows(given, table, model, batch, precision):
     sizes = tomllib.loads(output_of([given.redline, "config", "--preset", model]))
     more = given.keys if precision == "fp8" else []
     keys = keys_of(batch, [f"data.train=random:{sizes['model']['vocab']}", f"precision.matmul={precision}", *more])
-    rows, first, memory = train(given, model, keys)
+    rows, first, memory, _ = train(given, model, keys)
     plan = json.loads(output_of([given.redline, "plan", "--preset", model, *keys, "--json"]))
     expected = plan.get("expected")
     tokens = sizes["train"]["seq_len"]
@@ -255,7 +265,7 @@ def documents(given, table, model, batch):
     run = {"model": model, "batch_size": int(batch), "seq_len": tokens}
     rate, padding = {}, {}
     for packing in ("pack", "pad"):
-        rows, first, _ = train(given, model, keys_of(batch, ["data.train=ping", f"data.packing={packing}"]))
+        rows, first, _, _ = train(given, model, keys_of(batch, ["data.train=ping", f"data.packing={packing}"]))
         rate[packing] = median(rows, "tokens_per_s")
         padding[packing] = statistics.mean(row["padding"] for row in rows[WARM_UP:])
         table.add(f"{model}, its documents, {packing} ({100 * padding[packing]:.1f}% padding)", {

@@ -53,7 +53,9 @@ ArenaExecutor::ArenaExecutor(const ProgramSet& set, device::Device& device, bool
 
 void ArenaExecutor::begin_snapshots() {
   const std::int64_t bytes = set_.memory.host.snapshot;
-  if (bytes == 0 || std::exchange(asked_for_snapshots_, true)) return;
+  // Read alone once it is set: the thread that saves asks as well, behind the call that began to make them.
+  if (bytes == 0 || asked_for_snapshots_) return;
+  asked_for_snapshots_ = true;
   coming_snapshots_ = std::async(std::launch::async, [this, bytes] { return zeros_on_host(device_, bytes); });
 }
 

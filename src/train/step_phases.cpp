@@ -639,7 +639,9 @@ QueuedStep& Steps::take_oldest() {
 
 StepMetrics Steps::finish() {
   const model::Engine::StepResult result = session_.engine->take_result();
-  session_.engine->begin_snapshots();  // not beside the first step, whose programs are captured
+  // Not beside the first step, whose programs are captured, nor beside the second where that makes a late update.
+  const bool captured = micro_step_seconds_ > 0 || !session_.lowered().late_state.present();
+  if (captured) session_.engine->begin_snapshots();
   const UpdateResult& update = result.update;
   QueuedStep& s = take_oldest();
   RunState& state = session_.state;

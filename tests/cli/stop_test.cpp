@@ -182,7 +182,8 @@ TEST_F(Stop, Doctor) {
 }
 
 TEST_F(Stop, Plan) {
-  expect_stopped({"plan", "--card", "h200", "model.layers=500", "train.batch_size=1024"}, "stopped; there is no plan");
+  expect_stopped({"plan", "--card", "h200", "model.layers=500", "train.batch_size=1024", "optim.lr=1e-3"},
+                 "stopped; there is no plan");
 }
 
 TEST_F(Stop, Peaks) { expect_stopped({"peaks", "--device", "cpu"}, "stopped; there is no result"); }

@@ -64,7 +64,7 @@ class CudaExecutor final : public ArenaExecutor {
 
   void run(std::string_view name, NodeTimer* timer, const StopFlag* stop) override {
     end_if_asked(stop);
-    if (attention_.valid()) attention_.get();
+    if (attention_.valid()) launch_.own->of<ops::cuda::StartBudgets>().choosing.spend([&] { attention_.get(); });
     const std::size_t program = index_of(name);
     const Range range(set().programs[program].name.c_str());
     if (const GraphExec& graph = captured_[program]; graph && !timer) {
