@@ -7,6 +7,7 @@
     shards = redline.tokens("data/wiki")                      # numpy memmaps of a folder of `redline data prepare`
 """
 import collections
+import ctypes
 import importlib.util
 import json
 import os
@@ -15,6 +16,8 @@ import signal
 import subprocess
 import sys
 import threading
+
+_PR_SET_PDEATHSIG = 1  # of prctl(2)
 
 __all__ = ["Error", "Shard", "call", "check", "main", "metrics", "plan", "program", "tokens", "train", "version"]
 
@@ -35,6 +38,8 @@ def program():
     if named:
         if not os.path.isfile(named):
             raise Error(f"REDLINE_PROGRAM: there is no {named}", 2)
+        if not os.access(named, os.X_OK):
+            raise Error(f"REDLINE_PROGRAM: {named} is no program that may be run", 2)
         return named
     inside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "redline")
     if os.path.isfile(inside):
@@ -64,10 +69,16 @@ def main():
     """The command `redline`: this process becomes the program."""
     try:
         path = program()
+        if os.path.exists(sys.argv[0]) and os.path.samefile(path, sys.argv[0]):  # it would start itself for ever
+            raise Error(f"{path} is the script of a wheel, and PYTHONPATH has a module without a program before it; "
+                        "take that out, or name the program itself in REDLINE_PROGRAM", 2)
+        os.execve(path, ["redline", *sys.argv[1:]], environment())
+    except OSError as error:
+        print(f"redline: error: {_not_run(path, error)}", file=sys.stderr)
+        sys.exit(2)
     except Error as error:
         print(f"redline: error: {error}", file=sys.stderr)
         sys.exit(error.status)
-    os.execve(path, ["redline", *sys.argv[1:]], environment())
 
 
 def version():
@@ -120,17 +131,15 @@ def metrics(run):
     """The rows of a run, one an update: a pandas.DataFrame, or without pandas a dict of columns, which are lists. A key
     that a row does not have is NaN, or None without pandas. docs/monitoring.md has the keys."""
     path = os.path.join(os.fspath(run), "metrics.jsonl")
-    try:
-        with open(path, encoding="utf-8") as file:
-            lines = file.read().split("\n")
-    except (FileNotFoundError, NotADirectoryError):
-        raise Error(f"{path}: no such file; name the folder of a run", 2) from None
+    lines = _text_of(path, "name the folder of a run").split("\n")
     rows = []
     for number, line in enumerate(lines[:-1], 1):  # a run that is under way may have written half of the last line
         try:
             rows.append(json.loads(line))
         except ValueError as error:
             raise Error(f"{path}:{number}: {error}", 2) from None
+        if not isinstance(rows[-1], dict):
+            raise Error(f"{path}:{number}: not a row of metrics, which is an object", 2)
     names = list(dict.fromkeys(name for row in rows for name in row))
     columns = {name: [row.get(name) for row in rows] for name in names}
     try:
@@ -151,13 +160,10 @@ def tokens(folder, split="train"):
 
     path = os.path.join(os.fspath(folder), "manifest.json")
     try:
-        with open(path, encoding="utf-8") as file:
-            manifest = json.load(file)
-    except (FileNotFoundError, NotADirectoryError):
-        raise Error(f"{path}: no such file; name a folder that `redline data prepare` made", 2) from None
+        manifest = json.loads(_text_of(path, "name a folder that `redline data prepare` made"))
     except ValueError as error:
         raise Error(f"{path}: {error}", 2) from None
-    if manifest.get("format") != "redline-shards" or manifest.get("version") not in (1, 2):
+    if not isinstance(manifest, dict) or manifest.get("format") != "redline-shards" or manifest.get("version") not in (1, 2):
         raise Error(f"{path}: not the manifest of token shards that this version knows", 2)
     if split not in manifest["splits"]:
         raise Error(f"{path}: there is no split '{split}', only {', '.join(manifest['splits'])}", 2)
@@ -174,6 +180,16 @@ def tokens(folder, split="train"):
     return [Shard(mapped(shard["token_file"], dtype), mapped(shard["offset_file"], "<u8"),
                   mapped(shard["mask_file"], "u1") if "mask_file" in shard else None)
             for shard in manifest["splits"][split]["shards"]]
+
+
+def _text_of(path, otherwise):
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except (FileNotFoundError, NotADirectoryError):
+        raise Error(f"{path}: no such file; {otherwise}", 2) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise Error(f"{path}: {error}", 2) from None
 
 
 def _config_words(config, settings, keys):
@@ -199,21 +215,31 @@ def _full_name(name):
 
 def _literal(name, value):
     """A value as TOML has it; text as it is, since the program knows what a key takes."""
-    if isinstance(value, bool):
+    if isinstance(value, bool) or getattr(getattr(value, "dtype", None), "kind", "") == "b":  # numpy's, too
         return "true" if value else "false"
     if isinstance(value, (str, os.PathLike)):
         return os.fspath(value)
     if isinstance(value, (list, tuple)):
         return json.dumps([os.fspath(v) if isinstance(v, os.PathLike) else v for v in value])
-    if isinstance(value, (int, float)) or hasattr(value, "__index__") or hasattr(value, "__float__"):  # numpy's, too
-        return repr(value.__index__() if hasattr(value, "__index__") else float(value))
+    try:
+        if not isinstance(value, float) and hasattr(value, "__index__"):
+            return repr(value.__index__())
+        if hasattr(value, "__float__"):
+            return repr(float(value))
+    except (TypeError, ValueError):  # an array of several
+        pass
     raise Error(f"{name}: {value!r} is no value of a key", 2)
+
+
+def _not_run(path, error):
+    return f"{path} cannot be run: {error.strerror}; REDLINE_PROGRAM may name another"
 
 
 def _run(words, quiet=True):
     """The finished program. It has a session of its own, so that a Ctrl-C reaches it once, from here, however it came
-    to this process; it ends in good order, and is waited for. Threads read its streams, since a notebook has no
-    descriptor that the program could write to."""
+    to this process; it ends in good order, and is waited for. Where this process is killed, it is told to stop, which
+    saves. Threads read its streams, since a notebook has no descriptor that the program could write to."""
+    path, libc = program(), ctypes.CDLL(None)
     out, err = [], collections.deque(maxlen=1000)
 
     def listen():
@@ -224,9 +250,14 @@ def _run(words, quiet=True):
                 sys.stderr.flush()
 
     interrupted = False
-    with subprocess.Popen([program(), *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, text=True, encoding="utf-8", errors="replace", env=environment(),
-                          start_new_session=True) as process:
+    try:
+        started = subprocess.Popen([path, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True, encoding="utf-8", errors="replace",
+                                   env=environment(), start_new_session=True,
+                                   preexec_fn=lambda: libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM))
+    except OSError as error:
+        raise Error(_not_run(path, error), 2) from None
+    with started as process:
         readers = [threading.Thread(target=listen), threading.Thread(target=lambda: out.append(process.stdout.read()))]
         for reader in readers:
             reader.start()

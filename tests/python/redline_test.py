@@ -90,6 +90,14 @@ class Redline(unittest.TestCase):
                                  "train.max_steps=7"])
         self.fails(2, "no value", redline._config_words, None, {"optim.lr": None}, {})
 
+    @unittest.skipUnless(has("numpy"), "numpy is not installed")
+    def test_values_of_numpy_are_values(self):
+        import numpy
+        words = redline._config_words(None, {"model.tied": numpy.bool_(True), "optim.lr": numpy.float64(0.5),
+                                             "train.max_steps": numpy.int32(7)}, {})
+        self.assertEqual(words, ["model.tied=true", "optim.lr=0.5", "train.max_steps=7"])
+        self.fails(2, "no value", redline._config_words, None, {"optim.lr": numpy.array([1.0, 2.0])}, {})
+
     def test_errors_are_the_programs_sentences(self):
         self.fails(2, "none.toml", redline.train, self.path("none.toml"), quiet=True)
         self.fails(2, "no key 'learning_speed'", self.train, learning_speed=1)
@@ -116,6 +124,10 @@ class Redline(unittest.TestCase):
         with open(path, "a", encoding="utf-8") as file:
             file.write("\n")
         self.fails(2, "metrics.jsonl:4", redline.metrics, self.path("run"))
+        for line, what in ((b"7\n", "metrics.jsonl:1"), (b"\xff\n", "metrics.jsonl")):
+            with open(path, "wb") as file:
+                file.write(line)
+            self.fails(2, what, redline.metrics, self.path("run"))
 
     @unittest.skipUnless(has("pandas"), "pandas is not installed")
     def test_metrics_are_a_frame_where_pandas_is(self):
@@ -146,21 +158,38 @@ class Redline(unittest.TestCase):
         with open(self.path("shards", "train-00000.tokens"), "ab") as file:
             file.write(b"??")
         self.fails(2, "prepare the folder again", redline.tokens, self.path("shards"))
+        with open(self.path("shards", "manifest.json"), "w", encoding="utf-8") as file:
+            file.write("[]")
+        self.fails(2, "manifest.json", redline.tokens, self.path("shards"))
 
-    def test_an_interrupt_saves_the_run(self):
+    def until(self, holds):
+        end = time.monotonic() + 60
+        while not holds() and time.monotonic() < end:
+            time.sleep(0.05)
+        self.assertTrue(holds())
+
+    def signalled(self, number):
+        """What a Python that trains prints where a signal comes after the first step."""
         script = "import redline, sys\n" \
                  "try: redline.train('quick', {}, out=sys.argv[1], device='cpu', max_steps=100000, eval_every=0)\n" \
                  "except KeyboardInterrupt: print('interrupted')"
         with subprocess.Popen([sys.executable, "-c", script, self.path("run")], stdout=subprocess.PIPE,
                               stderr=subprocess.DEVNULL, text=True,
                               env={**os.environ, "PYTHONPATH": PYTHON}) as process:
-            metrics, until = self.path("run", "metrics.jsonl"), time.monotonic() + 60
-            while not (os.path.exists(metrics) and os.path.getsize(metrics)) and time.monotonic() < until:
-                time.sleep(0.05)
-            process.send_signal(signal.SIGINT)
-            out, _ = process.communicate(timeout=60)
-        self.assertEqual(out, "interrupted\n")
+            metrics = self.path("run", "metrics.jsonl")
+            self.until(lambda: os.path.exists(metrics) and os.path.getsize(metrics))
+            process.send_signal(number)
+            return process.communicate(timeout=60)[0]
+
+    def test_an_interrupt_saves_the_run(self):
+        self.assertEqual(self.signalled(signal.SIGINT), "interrupted\n")
         self.assertTrue(os.listdir(self.path("run", "checkpoints")))
+
+    def test_a_run_ends_in_good_order_where_its_python_is_killed(self):
+        self.signalled(signal.SIGKILL)
+        checkpoints = self.path("run", "checkpoints")
+        self.until(lambda: os.path.isdir(checkpoints) and any(n.startswith("step_") and n[-1].isdigit()
+                                                              for n in os.listdir(checkpoints)))
 
     def test_the_command_becomes_the_program(self):
         run = [sys.executable, "-m", "redline"]
@@ -172,6 +201,25 @@ class Redline(unittest.TestCase):
                               capture_output=True, text=True)
         self.assertEqual((lost.returncode, lost.stderr.count("\n")), (2, 1))
         self.assertIn("REDLINE_PROGRAM", lost.stderr)
+        with open(self.path("plain"), "w", encoding="utf-8"):
+            pass
+        for mode in (0o600, 0o700):  # may not be run; cannot
+            os.chmod(self.path("plain"), mode)
+            with mock.patch.dict(os.environ, {"REDLINE_PROGRAM": self.path("plain")}):
+                self.fails(2, "run", redline.call, "info")
+                self.assertEqual(subprocess.run([*run, "--version"], env={**env, **os.environ},
+                                                capture_output=True).stderr.count(b"\n"), 1)
+
+    def test_a_script_does_not_start_itself_for_ever(self):
+        script = self.path("redline")
+        with open(script, "w", encoding="utf-8") as file:  # as pip makes it
+            file.write(f"#!{sys.executable}\nimport sys\nfrom redline import main\nsys.exit(main())\n")
+        os.chmod(script, 0o700)
+        variables = {name: value for name, value in os.environ.items() if name != "REDLINE_PROGRAM"}
+        ran = subprocess.run(["redline", "--version"], capture_output=True, text=True, timeout=60, env={
+            **variables, "PYTHONPATH": PYTHON, "PATH": self.folder + os.pathsep + os.environ["PATH"]})
+        self.assertEqual((ran.returncode, ran.stderr.count("\n")), (2, 1))
+        self.assertIn("PYTHONPATH", ran.stderr)
 
 
 if __name__ == "__main__":
