@@ -361,7 +361,8 @@ std::vector<Rung> of_experts(const config::Config& c) {
         many && c.model.init_from.empty(),
         many ? "the weights of model.init_from have their experts" : "every token takes all experts");
   other("half the experts a token", fmt::format("model.experts_per_token={}", k / 2),
-        "half the rows in products of experts", k > 1, "a token takes one expert");
+        "half the rows in products of experts", k > 1 && c.model.init_from.empty(),
+        k > 1 ? "the weights of model.init_from have their experts" : "a token takes one expert");
   other("no balance loss", "model.router_aux=0", "routers learn from the loss alone, and loads drift apart",
         c.model.router_aux > 0, "model.router_aux is 0");
   return all;

@@ -52,6 +52,11 @@ double highest(const std::vector<double>& values) {
   return most;
 }
 
+std::string in_words(double parameters) {
+  return parameters < 1e9 ? fmt::format("{:.3g} million", 1e-6 * parameters)
+                          : fmt::format("{:.3g} billion", 1e-9 * parameters);
+}
+
 class LearningRules {
  public:
   LearningRules(const config::Config& config, const Learned& learned, std::int64_t parameters)
@@ -196,15 +201,17 @@ class LearningRules {
     if (each >= kFewTokens) return;
     LearningIllness& f = found_.emplace_back();
     f.illness = Illness::few_tokens;
-    f.found = fmt::format("{} of {} are {:.2g} tokens for each of {:.3g} million parameters; about {:.0f} are usual",
+    f.found = fmt::format("{} of {} are {:.2g} tokens for each of {} parameters{}; about {:.0f} are usual",
                           counted(steps, "step"), counted(static_cast<std::int64_t>(a_step), "token"), each,
-                          1e-6 * static_cast<double>(parameters_), kUsualTokens);
+                          in_words(static_cast<double>(parameters_)),
+                          c_.model.experts > 0 ? " that a token takes" : "", kUsualTokens);
     f.costs = "most of what the model could learn";
   }
 
   // The first looks say nothing: a router that was just made is even by chance, and many swing before they settle.
   void routers() {
     if (l_.router_looks < kEnoughLooks || l_.first_look < kSettled) return;
+    if (c_.model.experts_per_token >= c_.model.experts) return;  // every token takes all: nothing is chosen
     std::int64_t experts = 0, starving = 0, collapsed = 0;
     const Learned::Router *hungriest = nullptr, *fewest = nullptr;
     std::size_t expert = 0;
@@ -224,10 +231,11 @@ class LearningRules {
     }
     const std::string when = fmt::format("in the mean of {} from step {} to {}", counted(l_.router_looks, "look"),
                                          l_.first_look, l_.last_look);
-    const std::vector<std::string> changes = {
-        c_.model.router_balance == "model"
-            ? "model.router_balance=layer"
-            : fmt::format("model.router_aux={:g}", std::max(kUsualAux, 2 * c_.model.router_aux))};
+    std::vector<std::string> changes;
+    const bool of_model = c_.model.router_balance == "model";
+    if (!of_model || c_.model.router_aux == 0)  // without a coefficient no balance does anything
+      changes.push_back(fmt::format("model.router_aux={:g}", std::max(kUsualAux, 2 * c_.model.router_aux)));
+    if (of_model) changes.emplace_back("model.router_balance=layer");
     if (collapsed > 0)
       found_.push_back({Illness::collapsed_router,
                         fmt::format("the tokens of layer {} go to experts as if it had {:.1f} of its {}, {}",

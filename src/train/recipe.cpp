@@ -32,6 +32,7 @@ bool writes_samples(const Config& c) { return c.train.sample_every > 0; }
 bool has_llama3_rope(const Config& c) { return c.model.rope_scaling == "llama3"; }
 bool has_yarn(const Config& c) { return c.model.rope_scaling == "yarn"; }
 bool has_window(const Config& c) { return c.model.window > 0; }
+bool has_experts(const Config& c) { return c.model.experts > 0; }
 bool has_weight_decay(const Config& c) { return c.optim.weight_decay > 0; }
 
 // A key that counts under a condition only. The condition is about the key `by`; `where` puts it into words.
@@ -42,7 +43,8 @@ struct Conditional {
 constexpr std::string_view kWithMuon = "optim.name = \"muon\"", kWithFp8 = "precision.matmul = \"fp8\"",
                            kWithSamples = "train.sample_every above 0",
                            kWithLlama3Rope = "model.rope_scaling = \"llama3\"",
-                           kWithYarn = "model.rope_scaling = \"yarn\"", kWithWindow = "model.window above 0";
+                           kWithYarn = "model.rope_scaling = \"yarn\"", kWithWindow = "model.window above 0",
+                           kWithExperts = "a model.family that has experts";
 constexpr auto kConditional = std::to_array<Conditional>({
     {"optim.muon_momentum", kWithMuon, "optim.name", uses_muon},
     {"optim.muon_momentum_from", kWithMuon, "optim.name", uses_muon},
@@ -71,8 +73,14 @@ constexpr auto kConditional = std::to_array<Conditional>({
     {"model.rope_beta_slow", kWithYarn, "model.rope_scaling", has_yarn},
     {"model.rope_attention_factor", kWithYarn, "model.rope_scaling", has_yarn},
     {"model.rope_truncate", kWithYarn, "model.rope_scaling", has_yarn},
-    {"model.router_aux", "a model.family that has experts", "model.family",
-     [](const Config& c) { return c.model.experts > 0; }},
+    {"model.router_aux", kWithExperts, "model.family", has_experts},
+    {"log.router_every", kWithExperts, "model.family", has_experts},
+    {"model.router_balance", "model.router_aux above 0", "model.router_aux",
+     [](const Config& c) { return !has_experts(c) || c.model.router_aux > 0; }},
+    {"model.ffn", "layers without experts, or model.expert_ffn = 0", "model.dense_layers",
+     [](const Config& c) {
+       return !has_experts(c) || !c.model.dense_layers.empty() || c.model.ffn == c.model.expert_ffn;
+     }},
     {"model.layer_types", kWithWindow, "model.window", has_window},
     {"model.rope_local_theta", kWithWindow, "model.window", has_window},
     {"data.buckets", "data.packing = \"bucket\"", "data.packing",
@@ -92,14 +100,17 @@ constexpr auto kConditional = std::to_array<Conditional>({
 
 void doubt_idle_keys(const Config& c, std::vector<Doubt>& doubts) {
   const Config defaults;
-  // A run's own file has all keys, but for those that are newer than it; nobody writes most of these by hand.
+  // A run's own file has all keys, but for those that are newer than it; nobody writes most of these by hand, and those
+  // of the model came with it.
   const bool has_all =
       2 * std::ranges::count_if(kConditional, [&](const Conditional& row) { return c.origins.written(row.key); }) >
       std::ssize(kConditional);
   for (const Conditional& row : kConditional) {
     if (row.counts(c) || !c.origins.written(row.key)) continue;
     const config::Key& key = *config::find_key(row.key);
-    if (has_all && !c.origins.on_command_line(row.key) && config::read(key, c) == config::read(key, defaults)) continue;
+    if (has_all && !c.origins.on_command_line(row.key) &&
+        (row.key.starts_with("model.") || config::read(key, c) == config::read(key, defaults)))
+      continue;
     if (std::ranges::find(doubts, row.key, &Doubt::key) != doubts.end()) continue;
     doubts.push_back(
         {row.key, fmt::format("{}{} = {} has no effect: it counts with {}, and {} is {}; leave it out, or set that",

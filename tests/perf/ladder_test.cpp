@@ -98,6 +98,13 @@ TEST(Ladder, ExpertsAreShownBesideOtherModels) {
   for (const char* name : {"no choice of experts", "half the experts a token", "no balance loss"})
     EXPECT_FALSE(rows.at(name).kept) << name;
   for (const std::string& key : ladder.full) EXPECT_FALSE(key.starts_with("model.experts")) << key;
+  // Weights that a run goes on from have as many experts as they have, and so do their tokens.
+  config::Config goes_on = load({});
+  goes_on.model.init_from = "hf";
+  for (const Rung& rung : rungs(goes_on, 1))
+    if (rung.name == "no choice of experts" || rung.name == "half the experts a token") {
+      EXPECT_TRUE(rung.keys.empty() && says(rung.lacks, "model.init_from")) << rung.name;
+    }
   // Each row of an expert's input is read once more by a product of its own, its gradient is read and written once
   // more, and it is read once more for that of weights: four passes over rows x k of 64 floats, in two layers and four
   // micro-batches.

@@ -145,6 +145,7 @@ TEST(Doubts, KeysThatTheUserWroteAndThatDoNothing) {
       {{"precision.head=fp8"}, "precision.head", "precision.matmul is \"bf16\""},
       {{"model.rope_factor=4"}, "model.rope_factor", "model.rope_scaling is \"none\""},
       {{"model.router_aux=0.02"}, "model.router_aux = 0.02", "model.family is \"llama\""},
+      {{"log.router_every=5"}, "log.router_every = 5", "model.family is \"llama\""},
       {{"optim.muon_momentum_from=0.8", "optim.muon_momentum_steps=0", "optim.name=muon", "optim.lr=1e-3"},
        "optim.muon_momentum_from",
        "optim.muon_momentum_steps is 0"},
@@ -157,6 +158,11 @@ TEST(Doubts, KeysThatTheUserWroteAndThatDoNothing) {
   }
   // A preset's keys were not written by the user: NorMuon's moment is left over where AdamW takes its place.
   EXPECT_EQ(doubts_about(with({"optim.name=adamw", "optim.lr=3e-4", "optim.min_lr=3e-5"}, "gqa-180m")), "");
+  // Every layer of moe-1b has experts, whose width is another key; without a coefficient no balance counts.
+  EXPECT_TRUE(testing::says(doubts_about(with({"model.ffn=999"}, "moe-1b")), "model.ffn = 999 has no effect"));
+  EXPECT_EQ(doubts_about(with({"model.ffn=999", "model.dense_layers=[0]"}, "moe-1b")), "");
+  EXPECT_TRUE(testing::says(doubts_about(with({"model.router_balance=model", "model.router_aux=0"}, "moe-1b")),
+                            "model.router_balance = \"model\" has no effect"));
 }
 
 // A file with every key, as a run keeps it, was not written by hand: its defaults are no mistakes.
@@ -169,6 +175,7 @@ TEST(Doubts, AWholeFileIsQuietButForWhatWasChanged) {
   };
   EXPECT_EQ(doubts_of(with({})), "");
   EXPECT_EQ(doubts_of(with({}, "gqa-180m")), "");
+  EXPECT_EQ(doubts_of(with({}, "moe-1b")), "");
   EXPECT_TRUE(testing::says(doubts_of(with({"optim.muon_rounds=6"})), {"whole.toml:", "optim.muon_rounds = 6"}));
   EXPECT_TRUE(testing::says(doubts_of(with({}), {"optim.muon_rounds=5"}), "optim.muon_rounds = 5"));
   // A run of an earlier redline lacks what came since.
