@@ -171,6 +171,9 @@ TEST_F(CudaGrouped, AgreesWithTheCpuOverManyGroups) {
   const Random random(3, 4);
   for (std::uint64_t g = 0; g < 96; ++g) sizes.push_back(static_cast<std::int64_t>(random.below(g, 90)));
   expect_products(sizes, 11, 320, 776, {0});
+  sizes.clear();  // more than kMostOrdered: as they come
+  for (std::uint64_t g = 0; g < 300; ++g) sizes.push_back(static_cast<std::int64_t>(random.below(g, 5)));
+  expect_products(sizes, 11, 64, 72, {0});
 }
 
 TEST_F(CudaGrouped, AgreesWithTheCpuOnRandomShapes) {
