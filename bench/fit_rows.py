@@ -40,7 +40,8 @@ RUNS = {
     "8b-fp32-moments-bf16-masters": ([*FP32_8B, "precision.masters=bf16"], "80%"),
     "14b": (QWEN3_14B, "9.5k tokens/s"),
     "14b-bf16-masters": ([*QWEN3_14B, "precision.masters=bf16"], "9.5k tokens/s"),
-    "8b-24gib": ([*LLAMA_8B, "train.accumulate=8", "optim.moments=8bit", "memory.limit=24GiB"], "within 5% of the plan"),
+    "8b-24gib": ([*LLAMA_8B, "train.accumulate=8", "optim.moments=8bit", "memory.limit=24GiB"],
+                 "within 5% of the plan"),
     "1.36b-8gib": (["llama-1.36b", "data.train=random:32000", "train.batch_size=1", "train.accumulate=8",
                     "memory.limit=8GiB", "optim.name=adamw"], "trains"),
     "0.6b-131072": ([*QWEN3_06B, "train.seq_len=131072"], "48%"),
@@ -115,7 +116,8 @@ def cells_of(row):
     return [row["run"], plan["moves"], f"{row['step_ms']:,.0f} ms",
             f"{expected:,.0f} ms ({100 * (expected / row['step_ms'] - 1):+.1f}%)" if expected else "",
             f"{row['tokens_per_s']:,}", f"{row['mfu_percent']:.1f} / {row['mfu_palm_percent']:.1f}", held,
-            f"{plan['memory_gib']:.2f} GiB", f"{plan['host_gib']:.2f} GiB", f"{row['first_step_s']:.1f} s", row["asked"]]
+            f"{plan['memory_gib']:.2f} GiB", f"{plan['host_gib']:.2f} GiB", f"{row['first_step_s']:.1f} s",
+            row["asked"]]
 
 
 def main():

@@ -163,7 +163,8 @@ def tokens(folder, split="train"):
         manifest = json.loads(_text_of(path, "name a folder that `redline data prepare` made"))
     except ValueError as error:
         raise Error(f"{path}: {error}", 2) from None
-    if not isinstance(manifest, dict) or manifest.get("format") != "redline-shards" or manifest.get("version") not in (1, 2):
+    known = isinstance(manifest, dict) and manifest.get("format") == "redline-shards"
+    if not known or manifest.get("version") not in (1, 2):
         raise Error(f"{path}: not the manifest of token shards that this version knows", 2)
     if split not in manifest["splits"]:
         raise Error(f"{path}: there is no split '{split}', only {', '.join(manifest['splits'])}", 2)
