@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <set>
 
 #include "base/step_state.h"
 #include "io/safetensors.h"
@@ -252,6 +253,13 @@ class Lower {
   }
 
   LoweredModel lower() {
+    lower_steps();
+    if (options_.training && options_.norms) norms();
+    return std::move(m_);
+  }
+
+ private:
+  void lower_steps() {
     declare_parameters();
     declare_batch_and_results();
     for (const ops::Documents documents : variants()) {
@@ -278,11 +286,7 @@ class Lower {
       m_.fp8_counts =
           b_.declare("fp8 counts", {count * static_cast<std::int64_t>(sizeof(ops::Fp8Count))}, DType::u8, Role::output);
     plan();
-    if (options_.training && options_.norms) norms();
-    return std::move(m_);
   }
-
- private:
   void plan() {
     for (program::Program& p : m_.set.programs) program::stream_host_values(m_.set, p);
     program::plan_memory(m_.set);
@@ -566,6 +570,14 @@ class Lower {
   // Programs that run at few steps. They take no memory that the others do not: the weights before an update lie where
   // activations were, if there is room for all of them.
   void norms() {
+    if (have_room(add_norms())) return;
+    std::erase_if(m_.set.programs, [](const program::Program& p) { return p.name == kUpdateWithNorms; });
+    m_.norms.has_updates = false;
+    update(kUpdateWithNorms, Norms::without_updates);
+    plan();
+  }
+  // Adds them with a copy of the weights; whether that has room here.
+  bool add_norms() {
     const std::int64_t arena = m_.set.memory.device.total - m_.set.memory.device.persistent;
     declare_norms(b_, m_);
     if (options_.accumulate) {
@@ -575,13 +587,37 @@ class Lower {
       b_.grad_norm({summed(local), m_.layout.total, {}, m_.step_state}, {{}, m_.norms.small});
       end();
     }
-    for (const Norms norms : {Norms::all, Norms::without_updates}) {
-      update(kUpdateWithNorms, norms);
-      plan();
-      m_.norms.has_updates = norms == Norms::all;
-      if (norms != Norms::all || m_.set.memory.device.total - m_.set.memory.device.persistent <= arena) break;
-      std::erase_if(m_.set.programs, [](const program::Program& p) { return p.name == kUpdateWithNorms; });
+    update(kUpdateWithNorms, Norms::all);
+    m_.norms.has_updates = true;
+    plan();
+    return m_.set.memory.device.total - m_.set.memory.device.persistent <= arena;
+  }
+  // Whether it has room on all ranks, which add up as many sums each, though their shards are uneven where matrices are
+  // whole. Two of them decide, whose programs the others lower as well: the one that has most weights to copy, and the
+  // one that updates most whole matrices. Of a tiny model another one's arena may grow by some percent.
+  bool have_room(bool here) const {
+    if (options_.sharing.alone()) return here;
+    for (const int rank : std::set{rank_of_most(), largest_ranks(model_, options_).by_update}) {
+      LoweringOptions theirs = options_;
+      theirs.sharing.rank = rank;
+      if (!(rank == options_.sharing.rank ? here : Lower(model_, theirs).has_room())) return false;
     }
+    return true;
+  }
+  bool has_room() {
+    lower_steps();
+    return add_norms();
+  }
+  int rank_of_most() const {
+    const auto elements = [&](int rank) {
+      dist::Sharing sharing = options_.sharing;
+      sharing.rank = rank;
+      return parts_.part(sharing.own_part()).elements();
+    };
+    int most = 0;
+    for (int rank = 1; rank < options_.sharing.ranks; ++rank)
+      if (elements(rank) > elements(most)) most = rank;
+    return most;
   }
 
   // Working copies are made from the average; where there are none, it and the parameters change places. Products of
@@ -794,21 +830,25 @@ LargestRanks largest_ranks(const config::Model& model, const LoweringOptions& op
   const ParameterTable table = family_of(model).table(model);
   const FlatLayout layout = lay_out(table);
   const Shards shards = shards_of(table, layout, options, options.sharing.holders());
-  const std::int64_t working = options.compute == DType::f32 ? 0 : static_cast<std::int64_t>(size_of(options.compute));
-  const bool fsdp = options.sharing.mode == dist::Mode::fsdp;
-  const std::int64_t each = 4 + (options.average ? 4 : 0) + (fsdp ? 4 + working : 0);  // bytes, beside the moments
+  // Bytes on the device that an element of a part takes, beside the moments.
+  const config::Placement& host = options.placement;
+  const bool fsdp = options.sharing.mode == dist::Mode::fsdp, copies = options.has_copies();
+  std::int64_t each = (copies && !host.masters ? 4 : 0) + (options.average && !host.averages ? 4 : 0);
+  if (fsdp && !host.gradients) each += 4;
+  if (fsdp && !host.weights) each += static_cast<std::int64_t>(size_of(copies ? options.compute : DType::f32));
   LargestRanks largest;
-  std::int64_t most_bytes = -1, most_whole = -1;
+  std::pair<std::int64_t, std::int64_t> most{-1, -1};  // bytes, and where they are as many, elements
+  std::int64_t most_whole = -1;
   for (int rank = 0; rank < shards.ranks; ++rank) {
     const Range part = shards.part(rank);
     std::int64_t bytes = each * part.elements(), whole = 0;
     if (shards.whole.empty())
       whole = part.elements();
-    else  // some parameters have more moments than others
+    else if (!host.moments)  // some parameters have more moments than others
       for (const optim::StateArray& row : options.optimizer->state(table, layout, part, options.optim))
         bytes += row.elements() * static_cast<std::int64_t>(size_of(row.dtype));
     for (const Range& range : shards.whole) whole += intersection(range, part).elements();
-    if (bytes > most_bytes) most_bytes = bytes, largest.by_memory = rank;
+    if (const std::pair here{bytes, part.elements()}; here > most) most = here, largest.by_memory = rank;
     if (whole > most_whole) most_whole = whole, largest.by_update = rank;
   }
   return largest;

@@ -444,6 +444,37 @@ TEST(Ranks, NoRankHasAPartOfAMatrixOfMuons) {
   }
 }
 
+// Else they would wait for each other for ever. A copy of the weights, for the norms of updates, has room on some ranks
+// alone, where these have fewer matrices.
+TEST(Ranks, AllOfThemRunTheSameCollectivesInTheSameOrder) {
+  const config::Model model = tiny_model("llama");
+  std::map<bool, int> updates;
+  for (const Optimizer* optimizer : {&kAdamW, &kMuon, &kNorMuon})
+    for (const Mode mode : kModes)
+      for (const auto& [ranks, shards] : {std::pair{2, 0}, {4, 0}, {7, 0}, {6, 3}})
+        for (const std::int64_t seq_len : {2, 4, 8, 16, 32, 64}) {
+          if (shards > 0 && mode == Mode::ddp) continue;
+          LoweringOptions o = options_of({.optimizer = optimizer}, ranks);
+          o.batch = {.rows = 1, .seq_len = seq_len, .max_segments = 4};
+          o.norms = true;
+          std::map<std::string, std::string> of_first;
+          for (int rank = 0; rank < ranks; ++rank) {
+            o.sharing = {.rank = rank, .ranks = ranks, .mode = mode, .shards = shards};
+            const LoweredModel m = lower(model, o);
+            std::map<std::string, std::string> sent;
+            for (const program::Program& p : m.set.programs)
+              for (const program::Node& node : p.nodes)
+                if (is_collective(node.op) && node.when != program::When::wait)
+                  sent[p.name] += fmt::format("{} {}; ", program::name_of(node.op), node.name);
+            if (rank == 0) of_first = sent;
+            EXPECT_EQ(sent, of_first) << name_of(mode) << " on " << ranks << ", rows of " << seq_len;
+            ++updates[m.norms.has_updates];
+          }
+        }
+  EXPECT_GT(updates[true], 20);
+  EXPECT_GT(updates[false], 20);
+}
+
 // The plan's own checker, over the programs as ranks run them.
 TEST(Ranks, ProgramsWithCollectivesKeepTheRulesOfPairs) {
   for (const Mode mode : kModes)

@@ -12,6 +12,7 @@
 #include "testing/ranks_here.h"
 #include "testing/temp_folder.h"
 #include "testing/thread_group.h"
+#include "train/memory_advice.h"
 #include "train/on_ranks.h"
 #include "train/run_folder.h"
 #include "train/tiny_run.h"
@@ -225,6 +226,10 @@ const std::vector<PairOf> kPairs = {
     {"`data.packing = \"pad\"`", {"data.packing=pad"}},
     {"`train.z_loss`", {"train.z_loss=1e-4"}},
     {"`log.norms_every`", {"log.norms_every=1"}},
+    {"`log.norms_every` with Muon and short rows",
+     {"log.norms_every=1", "optim.name=muon", "train.seq_len=8"},
+     {},
+     1e-3},
     {"`train.accumulate_from = 1`", {"train.accumulate_from=1", "train.accumulate_ramp_steps=1"}},
     {"`train.seq_len_from`", {"train.seq_len_from=16", "train.seq_len_ramp_steps=2"}},
     {"`train.max_hours`", {"train.max_hours=1"}},
@@ -320,6 +325,23 @@ TEST_F(RankRuns, GradientsInTheHostsMemoryAreThoseOnTheDevice) {
     ASSERT_EQ(there.errors, std::vector<std::string>(4)) << shards;
     ASSERT_EQ(losses(there.seen).size(), 3u);
     EXPECT_EQ(losses(there.seen), losses(here.seen)) << shards;
+  }
+}
+
+// A dry run says on rank 0 what any of them would.
+TEST_F(RankRuns, ADryRunIsAboutTheRankThatNeedsMost) {
+  config::Config c = config_for(4, {"optim.name=muon", "model.layers=5", "train.seq_len=32", "memory.fit=none"});
+  const std::int64_t most = memory_needed(c, device::Kind::cpu, {0, 4, Mode::fsdp});
+  model::LoweringOptions first = model::lowering_options(c, device::Kind::cpu);
+  first.sharing = {0, 4, Mode::fsdp};
+  const std::int64_t of_first = model::lower(c.model, first).set.memory.device.total;
+  ASSERT_LT(of_first, most);
+  const Asked dry{.change = [](TrainOptions& o, int) { o.dry_run = true; }};
+  for (const auto& [kib, fits] : {std::pair{of_first / 1024 + 1, false}, {most / 1024 + 1, true}}) {
+    c.memory.limit = fmt::format("{}KiB", kib);
+    const RanksRan ran = train_on(4, Mode::fsdp, c, folder("dry"), dry);
+    EXPECT_EQ(ran.errors, std::vector<std::string>(4));
+    EXPECT_EQ(any_has(ran.seen.warnings, "the run needs"), !fits);
   }
 }
 
