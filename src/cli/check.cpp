@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <set>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -25,6 +26,7 @@
 #include "data/input/parquet.h"
 #include "device/device.h"
 #include "dist/group.h"
+#include "dist/place.h"
 #include "dist/token.h"
 #include "infer/verify.h"
 #include "io/json.h"
@@ -192,6 +194,13 @@ class Scratch {
 
 struct Stopped {};  // a signal came
 
+bool is_of_full_disk(const std::string& sentence) {
+  return sentence.find(std::strerror(ENOSPC)) != sentence.npos || sentence.find(std::strerror(EDQUOT)) != sentence.npos;
+}
+std::string make_room(const Path& folder) {
+  return fmt::format("make room in {}, or name another folder in TMPDIR", folder.string());
+}
+
 // The end of a command.
 struct Ended {
   int status = 0;
@@ -204,16 +213,22 @@ struct Ended {
 class Check {
  public:
   explicit Check(Machine& machine) : machine_(machine) {
-    std::filesystem::create_directory(folder() / "case");
-    for (const config::EmbeddedFile& file : infer::check_case())
-      real_files().replace(
-          folder() / "case" / fmt::format("{}.{}", file.name, file.name == "config" ? "json" : "safetensors"),
-          file.text);
+    const Path of_case = folder() / "case";
+    try {
+      real_files().create_folders(of_case);
+      for (const config::EmbeddedFile& file : infer::check_case())
+        real_files().replace(of_case / fmt::format("{}.{}", file.name, file.name == "config" ? "json" : "safetensors"),
+                             file.text);
+    } catch (const MachineError& e) {
+      fail_machine("{}; {}", e.what(), make_room(folder().parent_path()));
+    }
   }
 
   void device(const std::string& name) {
     on_oracle(name);
     if (trains(name)) resumes(name);
+    std::error_code ignored;
+    std::filesystem::remove_all(run_of(name), ignored);  // what follows needs its room
     rates(name);
   }
 
@@ -241,7 +256,7 @@ class Check {
   }
 
   void ranks() {
-    together("ranks on CPUs", launch("cpu", {}));
+    if (may_be_tried("ranks on CPUs", "cpu")) together("ranks on CPUs", launch("cpu", {}));
     if (!machine_.mpi.built) {
       add({.part = "mpi",
            .state = State::missing,
@@ -249,7 +264,7 @@ class Check {
            .remedy =
                "ranks of several machines talk over TCP without it; else a redline that was built where MPI is found",
            .seconds = 0});
-    } else {
+    } else if (may_be_tried("mpi", "cpu")) {
       over_mpi();
     }
     if (!machine_.nccl.problem.empty()) {
@@ -261,7 +276,7 @@ class Check {
                          ? "pip install nvidia-nccl-cu13 beside redline, or the system's NCCL"
                          : "a card: NCCL connects cards",
            .seconds = 0});
-    } else {
+    } else if (may_be_tried("nccl", "cuda")) {
       const bool share = machine_.cuda.cards.size() < 2;
       together("nccl", launch("cuda", share ? Words{"--share-card"} : Words{}));
     }
@@ -280,9 +295,21 @@ class Check {
   const Path& folder() const { return scratch_.path(); }
   Row& add(Row row) { return rows_.emplace_back(std::move(row)); }
 
-  // Runs redline, or `program` before it.
-  Ended command(const std::string& doing, Words words, const Words& before = {}, bool tuned = false) {
-    constexpr double kLongest = 120;  // seconds; every command here takes a few
+  // Every command here takes a few seconds. Ranks that cannot find each other would wait for minutes.
+  static constexpr double kLongest = 120, kLongestOfRanks = 30;
+
+  // The last error in a log; empty: there is none.
+  static std::string last_error(const std::string& log) {
+    constexpr std::string_view kError = "redline: error: ";
+    const std::size_t at = log.rfind(kError);
+    if (at == log.npos) return {};
+    const std::string sentence = log.substr(at + kError.size());
+    return sentence.substr(0, sentence.find('\n'));
+  }
+
+  // Runs redline, or `before` and then redline.
+  Ended command(const std::string& doing, Words words, const Words& before = {}, bool tuned = false,
+                double longest = kLongest) {
     if (signals_.caught() != 0) throw Stopped{};
     progress_.show("checking: " + doing);
     const Path out = folder() / "out", log = folder() / "log";
@@ -304,29 +331,34 @@ class Check {
                            {"OMPI_MCA_rmaps_base_oversubscribe", "1"},
                            {"OMPI_MCA_hwloc_base_binding_policy", "none"}};
     if (!tuned) process.environment.emplace_back("REDLINE_TUNING", "off");
+    // A check in a job, or in a shell of one, is about this machine alone.
+    for (char** v = environ; *v; ++v) {
+      const std::string name = std::string(*v).substr(0, std::string_view(*v).find('='));
+      if (dist::is_of_launcher(name)) process.environment.emplace_back(name, "");
+    }
     const double began = steady_seconds();
     bool late = false;
     const ProcessesEnd end = run_processes({process}, {}, [&](bool) {
-      late = steady_seconds() - began > kLongest;
+      late = steady_seconds() - began > longest;
       return late ? SIGKILL : 0;
     });
     if (end.asked_to) throw Stopped{};
     Ended ended{
         .status = end.status, .document = real_files().read(out), .sentence = "", .seconds = steady_seconds() - began};
-    if (late) {
-      ended.sentence = fmt::format("did not end within {:.0f} s", kLongest);
-    } else if (end.status != kDone) {
-      constexpr std::string_view kError = "redline: error: ";
-      const std::string said = real_files().read(log);
-      const std::size_t at = said.rfind(kError);
-      ended.sentence = at == said.npos ? end.how : said.substr(at + kError.size());
-      ended.sentence = ended.sentence.substr(0, ended.sentence.find('\n'));
-    }
+    const std::string error = late || end.status != kDone ? last_error(real_files().read(log)) : "";
+    if (late)
+      ended.sentence = fmt::format("did not end within {:.0f} s{}{}", longest, error.empty() ? "" : ": ", error);
+    else if (end.status != kDone)
+      ended.sentence = error.empty() ? end.how : error;
     return ended;
   }
 
-  Row failed(const std::string& part, const Ended& ended, const std::string& remedy) {
-    return {.part = part, .state = State::failed, .found = ended.sentence, .remedy = remedy, .seconds = ended.seconds};
+  Row failed(const std::string& part, const Ended& ended, const std::string& remedy) const {
+    return {.part = part,
+            .state = State::failed,
+            .found = ended.sentence,
+            .remedy = is_of_full_disk(ended.sentence) ? make_room(folder().parent_path()) : remedy,
+            .seconds = ended.seconds};
   }
   static constexpr const char* kWrong = "nothing that is trained here can be trusted: see docs/monitoring.md";
 
@@ -365,6 +397,7 @@ class Check {
     const Ended ended = command(part, words);
     if (ended.status != kDone) {
       add(failed(part, ended, kWrong));
+      untrained_.insert(device);
       return false;
     }
     add({.part = part,
@@ -386,7 +419,7 @@ class Check {
     const Ended ended = command(part, {"train", "--resume", "--from-step", std::to_string(kSaved), "--device", device,
                                        "--out", run_of(device).string()});
     if (ended.status != kDone) {
-      add(failed(part, ended, "checkpoints cannot be relied on here: is the disk of TMPDIR full?"));
+      add(failed(part, ended, "checkpoints cannot be relied on here: see docs/monitoring.md"));
       return;
     }
     for (std::size_t i = 0; i < before.size(); ++i)
@@ -448,13 +481,23 @@ class Check {
     words.push_back(fmt::format("train.max_steps={}", kStepsTogether));
     return words;
   }
+  // Several ranks do not what one cannot.
+  bool may_be_tried(const std::string& part, const std::string& device) {
+    if (!untrained_.contains(device)) return true;
+    add({.part = part,
+         .state = State::missing,
+         .found = fmt::format("not tried, since {}: training failed", device),
+         .remedy = fmt::format("that of {}: training", device),
+         .seconds = 0});
+    return false;
+  }
   Ended launch(const std::string& device, const Words& flags) {
     Words words = {"launch", "-n", "2"};
     words.insert(words.end(), flags.begin(), flags.end());
     words.emplace_back("--");
     const Words train = together_words(device);
     words.insert(words.end(), train.begin(), train.end());
-    return command(fmt::format("two ranks, {}", device), words);
+    return command(fmt::format("two ranks, {}", device), words, {}, false, kLongestOfRanks);
   }
   void together(const std::string& part, const Ended& ended) {
     if (ended.status != kDone)
@@ -486,7 +529,8 @@ class Check {
     }
     together("mpi", command("two ranks over MPI", together_words("cpu"),
                             {"mpirun", "-n", "2", "env", "OMPI_COMM_WORLD_LOCAL_SIZE=1", "OMPI_COMM_WORLD_LOCAL_RANK=0",
-                             "MASTER_ADDR=127.0.0.1", fmt::format("{}={}", dist::kTokenVariable, dist::new_token())}));
+                             "MASTER_ADDR=127.0.0.1", fmt::format("{}={}", dist::kTokenVariable, dist::new_token())},
+                            false, kLongestOfRanks));
   }
 
   Machine& machine_;
@@ -494,6 +538,7 @@ class Check {
   train::StopSignals signals_;
   report::LiveLine progress_{stderr};
   std::vector<Row> rows_;
+  std::set<std::string> untrained_;  // devices
   io::Json peaks_ = io::Json::object();
   int runs_ = 0;
 };

@@ -211,6 +211,18 @@ std::string restart_of(const Variables& env) {
 
 }  // namespace
 
+bool is_of_launcher(std::string_view variable) {
+  constexpr std::string_view kNames[] = {"RANK",           "WORLD_SIZE",    "LOCAL_RANK",     "LOCAL_WORLD_SIZE",
+                                         "MASTER_ADDR",    "MASTER_PORT",   "REDLINE_LISTEN", "REDLINE_TOKEN",
+                                         kRestartVariable, kAtFaultVariable};
+  // What mpirun sets for its processes keeps another mpirun below them from starting any; its settings (OMPI_MCA_btl)
+  // stay.
+  constexpr std::string_view kBeginnings[] = {
+      "TORCHELASTIC_", "OMPI_COMM_WORLD_", "OMPI_MCA_ess_", "OMPI_MCA_orte_", "PMIX_", "PMI_", "SLURM_"};
+  return std::ranges::find(kNames, variable) != std::end(kNames) ||
+         std::ranges::any_of(kBeginnings, [&](std::string_view begin) { return variable.starts_with(begin); });
+}
+
 // Below the ports that systems hand out themselves (32768 on); above what services are known by.
 int job_port(std::string_view job) {
   constexpr int kFirstPort = 21000, kPorts = 10000;

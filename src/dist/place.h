@@ -36,6 +36,10 @@ inline constexpr int kPortsTried = 16;
 
 using Lookup = std::function<std::optional<std::string>(const std::string& variable)>;
 
+// Whether a launcher tells its processes their place by this variable, among others. A process that is started without
+// them is alone, whatever started ours.
+bool is_of_launcher(std::string_view variable);
+
 // Variables that are no numbers, that are missing where others are set, or that contradict each other are a UserError.
 // An allocation of Slurm without srun, and a single task, are no launch.
 Place place_of_process(const Lookup& environment, std::string host);

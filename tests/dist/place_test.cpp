@@ -160,6 +160,15 @@ INSTANTIATE_TEST_SUITE_P(
               "set MASTER_ADDR"}),
     [](const auto& one) { return std::string(one.param.name); });
 
+TEST(Place, AProcessWithoutALaunchersVariablesIsAlone) {
+  Variables all = {{"PATH", "/bin"}, {"OMPI_MCA_btl", "tcp"}, {"REDLINE_TUNING", "off"}};
+  for (const Variables& launcher : {kTorchrun, kOpenMpi, kSlurm}) all.insert(launcher.begin(), launcher.end());
+  for (const char* name : {kRestartVariable, kAtFaultVariable, "REDLINE_LISTEN", "TORCHELASTIC_RESTART_COUNT"})
+    all[name] = "1";
+  std::erase_if(all, [](const auto& v) { return is_of_launcher(v.first); });
+  EXPECT_EQ(all.size(), 3u) << "what is no launcher's stays";
+}
+
 TEST(Place, AllRanksOfAJobMeetAtOnePort) {
   const Place a = place_in(kOpenMpi), b = place_in(with(kOpenMpi, {{"OMPI_COMM_WORLD_RANK", "0"}}));
   EXPECT_EQ(a.port, b.port);
