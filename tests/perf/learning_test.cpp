@@ -178,9 +178,9 @@ TEST(Learning, ExpertsThatStarveAndARouterThatHasCollapsed) {
             (std::vector<std::string>{"model.router_aux=0.01", "model.router_balance=layer"}));
   // Where a token takes all experts nothing is chosen, however sums round.
   const config::Config all = config_with({"model.family=mixtral", "model.experts=8", "model.experts_per_token=8"});
-  EXPECT_EQ(found(illnesses_of_learning(all, with_routers(all, {std::vector<double>(8, 1 - 1e-15), starving}),
-                                        kParameters)),
-            Illnesses{});
+  EXPECT_EQ(
+      found(illnesses_of_learning(all, with_routers(all, {std::vector<double>(8, 1 - 1e-15), starving}), kParameters)),
+      Illnesses{});
   const auto collapsed = of({taken, even, even, even});
   ASSERT_EQ(found(collapsed), Illnesses{Illness::collapsed_router}) << "its experts starve for that reason";
   EXPECT_TRUE(says(collapsed[0].found, {"layer 0", "as if it had 2.0 of its 8"}));
