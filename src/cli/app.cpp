@@ -21,6 +21,7 @@ void print_help() {
   print(
       "\nFor example:\n"
       "  redline train                                      train the quick model on generated data\n"
+      "  redline train my_texts/                            train on a folder of text; the rest is chosen, and said\n"
       "  redline train my.toml optim.lr=1e-3 --out runs/a   train as my.toml says, with one key changed\n"
       "  redline sample runs/a --prompt 10.                 continue a text with its newest checkpoint\n"
       "\n`redline COMMAND --help` tells about one command, `redline --version` the version.\n"

@@ -204,6 +204,7 @@ struct Arguments::Impl {
   Declared declared;  // but for the flags
   CLI::App app;
   std::vector<std::unique_ptr<Flag>> flags;  // by pointer: CLI11 holds addresses of `given`
+  const std::vector<std::string>* words = nullptr;
 
   Flag& add(const std::string& name, const std::string& value, const std::string& help) {
     Flag& f = *flags.emplace_back(std::make_unique<Flag>());
@@ -301,6 +302,7 @@ Arguments::~Arguments() = default;
 void Arguments::words(const std::string& name, std::vector<std::string>& to, const std::string& help) {
   impl_->declared.words = name;
   impl_->declared.words_help = help;
+  impl_->words = &to;
   impl_->app.add_option("words", to);
 }
 
@@ -397,6 +399,9 @@ bool Arguments::parse(const Words& words) {
     throw UserError(e.what());
   }
   impl_->refuse(impl_->app.remaining(), given);
+  if (impl_->words && std::ranges::find(*impl_->words, "") != impl_->words->end())
+    fail_user("redline {} was given an empty word for {}; is a variable of the shell not set?", impl_->declared.name,
+              impl_->declared.words);
   const std::vector<std::string> names = impl_->names();
   for (const auto& f : impl_->flags) {
     if (f->option->count() == 0) continue;

@@ -11,12 +11,16 @@
 #include "cli/output.h"
 #include "config/load.h"
 #include "config/toml.h"
+#include "data/input/byte_stream.h"
+#include "data/input/parquet.h"
+#include "data/input/text_input.h"
 #include "io/json.h"
 #include "io/manifest.h"
 #include "io/safetensors.h"
 #include "model/family.h"
 #include "model/hf_config.h"
 #include "perf/ladder.h"
+#include "train/on_ranks.h"
 #include "train/recipe.h"
 
 namespace redline::cli {
@@ -38,12 +42,30 @@ std::vector<std::string> overlay_keys(const std::string& file) {
   return keys;
 }
 
+// A file of text, by its name, where a configuration is asked for.
+void refuse_text(const std::string& word) {
+  constexpr std::string_view kTexts[] = {".txt", ".text", ".md", ".markdown", ".rst", ".html", ".htm", ".tex"};
+  const Path path = word;
+  const bool in_parts = data::compression_of(path) != data::Compression::none || data::is_parquet(path) ||
+                        (data::is_json_lines(path) && path.filename() != "config.json");
+  const bool text = in_parts || std::ranges::find(kTexts, path.extension().string()) != std::end(kTexts);
+  std::error_code error;
+  if (!text || !std::filesystem::is_regular_file(path, error)) return;
+  fail_user(
+      "{}: a file of text, and no configuration; `redline train {}` trains on all text of its folder, and `redline "
+      "train quick {}{}` on the file alone, with the model of a preset",
+      word, shell_word(parent_of(path).string()), shell_word("data.train=" + word),
+      in_parts ? " data.tokenizer=bytes" : "");
+}
+
 }  // namespace
 
-void ConfigWords::declare(Arguments& arguments) {
+void ConfigWords::declare(Arguments& arguments, bool with_folders) {
   arguments.words(
-      "CONFIG, key=value", words,
-      "a TOML file or a preset, then keys to change, e.g. train.batch_size=64; `redline config --keys` lists the keys");
+      with_folders ? "CONFIG | DIR, key=value" : "CONFIG, key=value", words,
+      fmt::format("a TOML file or a preset{}, then keys to change, e.g. train.batch_size=64; `redline config --keys` "
+                  "lists the keys",
+                  with_folders ? ", or a folder of text, for which the rest is chosen" : ""));
   arguments.text("--preset", "NAME", preset,
                  "start from a shipped configuration; `redline config --presets` lists them");
   std::vector<std::string> tiers;
@@ -77,6 +99,7 @@ config::Sources sources_of(const ConfigWords& given) {
   const auto presets = config::embedded_configs();
   const bool is_preset = std::ranges::find(presets, config, &config::EmbeddedFile::name) != presets.end();
   if (config.empty() || real_files().exists(config) || !is_preset) {
+    refuse_text(config);
     sources.file = config;
   } else if (!given.preset.empty() && given.preset != config) {
     fail_user("two presets: '{}' and --preset {}", config, given.preset);
@@ -105,7 +128,7 @@ std::optional<Path> bare_model(const std::string& given) {
   return path / "config.json";
 }
 
-config::Config load_to_measure(const config::Sources& sources, bool say) {
+config::Config load_to_measure(const config::Sources& sources, bool say, std::int64_t ranks) {
   bool endless = false;
   config::Config config = config::load(sources, [&](config::Config& c) {
     // A run has its model already: the folder that it began with may be gone.
@@ -122,6 +145,7 @@ config::Config load_to_measure(const config::Sources& sources, bool say) {
     if (endless) c.train.max_tokens = 1;  // for the rules over several keys
   });
   if (endless) config.train.max_tokens = 0;
+  if (ranks > 0) train::share_micro_batches(config, ranks);
   if (config::stand_in_for_data(config) && say)
     log::note("data.train names nothing: random tokens of the model's vocabulary take its place, in full rows");
   return config;

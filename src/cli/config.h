@@ -1,6 +1,7 @@
 // "[CONFIG] [key=value ...] [--preset NAME] [--tier NAME] [--overlay FILE]": how several commands name a configuration.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -14,7 +15,8 @@ struct ConfigWords {
   std::string preset;
   std::string tier, overlay;  // put over the file or preset, in this order, and under key=value
 
-  void declare(Arguments& arguments);
+  // `with_folders`: a folder of text may stand in the place of the file.
+  void declare(Arguments& arguments, bool with_folders = false);
 };
 
 // The file, preset and overrides among the words. A word that is neither a file nor a preset is a UserError.
@@ -24,8 +26,9 @@ config::Sources sources_of(const ConfigWords& given);
 // the recipe lacks.
 config::Config load_config(const config::Sources& sources);
 // The same for a command that looks at steps and does not train: random tokens stand in for data that nobody named, and
-// where `say` is set a note tells so; an end of the run need not be given.
-config::Config load_to_measure(const config::Sources& sources, bool say = true);
+// where `say` is set a note tells so; an end of the run need not be given. A step has the micro-batches that each of so
+// many ranks would take; 0: those that the configuration has.
+config::Config load_to_measure(const config::Sources& sources, bool say = true, std::int64_t ranks = 1);
 
 // The default name of a run: the stem of the file, the preset's, the last part of model.init_from, or "quick".
 std::string name_of(const config::Sources& sources);

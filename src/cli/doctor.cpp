@@ -164,8 +164,8 @@ perf::Observed observed_in(const report::RunRecord& run, const config::Config& c
   seen.tokens = of("tokens");
   seen.padding = of("padding");
   seen.mfu = known_or(summary.figure("mean_mfu"), 0);
+  seen.ranks_wait_ms = of("ranks_wait_ms");
   if (count_known(run.column("slowest_rank_ms")) > 0) {
-    seen.ranks_wait_ms = of("ranks_wait_ms");
     seen.slowest_rank_ms = of("slowest_rank_ms");
     seen.median_rank_ms = of("median_rank_ms");
     seen.slowest_rank = static_cast<std::int64_t>(report::quantile(run.column("slowest_rank"), 0.5));
@@ -404,12 +404,13 @@ Subject look_at_run(const std::string& folder, const DoctorWords& wanted) {
   s.config = load_config(s.sources);
   const perf::Machine machine =
       wanted.card.empty() ? machine_of(run) : perf::machine_of(perf::card_called(wanted.card));
+  const config::Config as_planned = wanted.card.empty() ? s.config : perf::expect_fp8(s.config, machine).config;
   const perf::Observed seen = observed_in(run, s.config);
   s.consultation = {
       run.name, machine.name,
       fmt::format("what the run recorded in {}; the device's time is divided as {}", counted(run.steps.back(), "step"),
                   seen.timed ? "profile.json has it" : "the plan divides it"),
-      true, perf::diagnose(s.config, machine, seen)};
+      true, perf::diagnose(as_planned, machine, seen)};
   return s;
 }
 
@@ -477,6 +478,7 @@ Subject look_at_config(const ConfigWords& words, const DoctorWords& wanted) {
       s.consultation.basis += fmt::format("; data.packing = \"{}\" pads, and how much is not known: {}",
                                           s.config.data.packing, filled->problem);
     }
+    s.config = perf::expect_fp8(s.config, machine).config;
     place(s.config, machine, perf::filling_of(filled));
     s.consultation.diagnosis = perf::diagnose(s.config, machine, perf::expected_step(s.config, machine, filled));
     return s;
@@ -530,7 +532,8 @@ bool try_changes(Subject& s, const DoctorWords& wanted) {
   options.each = wanted.seconds;
   measuring.take(options);
   perf::Search search(options, measuring.bench(), [&](const perf::KeyValues& keys) {
-    const config::Config changed = with_keys(s.sources)(keys);
+    // A run of several ranks is measured as one of them made its steps.
+    const config::Config changed = with_keys(s.sources, s.consultation.run ? 0 : 1)(keys);
     return changed.train.automatic_batch_size ? perf::with_setting(changed, perf::setting_of(s.config)) : changed;
   });
   search.expect(1 + tried.size());

@@ -12,13 +12,14 @@
 #include <cctype>
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <map>
-#include <set>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/words.h"
 #include "cli/measuring.h"
+#include "cli/output.h"
 #include "cli/signals.h"
 #include "cli/tokenizer.h"
 #include "config/keys.h"
@@ -29,6 +30,7 @@
 #include "data/roles.h"
 #include "data/shards/shards.h"
 #include "data/tokenizer/tokenizer.h"
+#include "data/utf8.h"
 #include "perf/measure.h"
 #include "perf/peak.h"
 #include "report/figures.h"
@@ -61,6 +63,19 @@ constexpr auto kModels = std::to_array<FirstModel>({{4, 128, 4, 384, 256},
 std::int64_t step_for(double tokens, std::int64_t row) {
   const double wanted = std::clamp(tokens / kSteps, static_cast<double>(kLeastStep), static_cast<double>(kMostStep));
   return std::max(row, static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(wanted))));
+}
+
+// The rows of a micro-batch, and micro-batches a step.
+struct Batch {
+  std::int64_t rows, accumulate, tokens;
+};
+Batch batch_of(const FirstPlan& plan, device::Kind device) {
+  const std::int64_t row = plan.model.seq_len, step = step_for(plan.tokens, row);
+  const std::int64_t most = device == device::Kind::cpu ? kCpuMicroBatch : kCardMicroBatch;
+  const std::int64_t rows = plan.rows > 0 ? plan.rows : std::max<std::int64_t>(1, std::min(step, most) / row);
+  const std::int64_t accumulate =
+      plan.accumulate > 0 ? plan.accumulate : std::max<std::int64_t>(1, step / (rows * row));
+  return {rows, accumulate, rows * row * accumulate};
 }
 
 double two_digits(double x) { return std::stod(fmt::format("{:.1e}", x)); }
@@ -113,16 +128,33 @@ FirstPlan plan_first_run(std::span<const FirstModel> models, const FirstText& te
   return plan;
 }
 
+FirstPlan end_as_asked(FirstPlan plan, const FirstText& text, const FirstEnd& end, device::Kind device) {
+  if (end.steps == 0 && end.tokens == 0 && end.epochs == 0) return plan;
+  double tokens = INFINITY;
+  if (end.tokens > 0) tokens = end.tokens;
+  if (end.epochs > 0) tokens = std::min(tokens, end.epochs * text.tokens);
+  if (end.timed || std::isinf(tokens)) tokens = std::min(tokens, plan.tokens);
+  plan.tokens = tokens;
+  if (end.steps > 0) {
+    const double read = end.steps * static_cast<double>(batch_of(plan, device).tokens);
+    if ((end.tokens == 0 && end.epochs == 0 && !end.timed) || read < tokens) {
+      plan.steps = end.steps;
+      plan.epochs = read / std::max(text.tokens, 1.0);
+      return plan;
+    }
+  }
+  plan.epochs = plan.tokens / std::max(text.tokens, 1.0);
+  return plan;
+}
+
 std::vector<FirstSetting> first_settings(const FirstPlan& plan, const FirstText& text, double hours,
                                          device::Kind device) {
   const FirstModel& m = plan.model;
   const double parameters = m.parameters(text.vocabulary), seconds = 3600 * hours;
-  const std::int64_t step = step_for(plan.tokens, m.seq_len);
-  const std::int64_t most = device == device::Kind::cpu ? kCpuMicroBatch : kCardMicroBatch;
-  const std::int64_t rows = std::max<std::int64_t>(1, std::min(step, most) / m.seq_len);
-  const std::int64_t accumulate = std::max<std::int64_t>(1, step / (rows * m.seq_len));
-  const double steps =
-      plan.steps > 0 ? plan.steps : std::max(1.0, plan.tokens / static_cast<double>(rows * m.seq_len * accumulate));
+  const Batch batch = batch_of(plan, device);
+  const auto step_tokens = static_cast<double>(batch.tokens);
+  const double steps = plan.steps > 0 ? plan.steps : std::max(1.0, plan.tokens / step_tokens);
+  const double read = plan.steps > 0 ? plan.steps * step_tokens : plan.tokens;
   const auto part_of_steps = [&](double parts) { return std::max<std::int64_t>(1, std::llround(steps / parts)); };
   const double rate = two_digits(3e-3 * std::pow(std::max(parameters, 1e6) / 1e6, -0.27));
   const bool text_ends = plan.tokens_per_s * seconds > kMostEpochs * text.tokens;
@@ -146,26 +178,32 @@ std::vector<FirstSetting> first_settings(const FirstPlan& plan, const FirstText&
     set("model.dropout", 0.1,
         fmt::format("the text is read about {:.0f} times, and would be learned by heart", plan.epochs));
   set("train.seq_len", m.seq_len, "longer rows cost small models more than they learn from them");
-  set("train.batch_size", rows,
+  set("train.batch_size", batch.rows,
       fmt::format("with train.accumulate some {:.0f} steps: many small ones learn most from "
                   "little text",
                   steps));
-  set("train.accumulate", accumulate, "as train.batch_size");
+  set("train.accumulate", batch.accumulate, "as train.batch_size");
   if (text_ends)
     set("train.epochs", kMostEpochs,
         fmt::format("the time has room for {:.0f} passes over the text, and later ones teach little",
                     plan.tokens_per_s * seconds / std::max(text.tokens, 1.0)));
   set("optim.lr", rate, "3e-3 suits a million parameters, and larger models less: by the power -0.27");
-  set("optim.warmup_steps", std::min<std::int64_t>(part_of_steps(50), 500), "a fiftieth of the steps");
+  constexpr std::int64_t kMostWarmup = 500;
+  set("optim.warmup_steps", std::min(part_of_steps(50), kMostWarmup),
+      part_of_steps(50) > kMostWarmup ? "a fiftieth of the steps, and at most 500" : "a fiftieth of the steps");
   set("train.eval_every", part_of_steps(20), "about twenty times in the run");
   constexpr double kForEvaluations = 0.04, kForwardAlone = 3;  // of the time; times as fast as training
-  const double looked_at = std::clamp(kForEvaluations * kForwardAlone * plan.tokens / 20, 1024.0, 65'536.0);
+  const double looked_at = std::clamp(kForEvaluations * kForwardAlone * read / 20, 1024.0, 65'536.0);
   set("train.eval_tokens", static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(looked_at))),
       "evaluations take about a twenty-fifth of the time");
   set("train.sample_every", 4 * part_of_steps(20), "about five times in the run, and at its end");
   set("train.sample_tokens", std::int64_t{128}, "some lines of text");
   set("log.every", part_of_steps(200), "about two hundred lines");
-  if (hours > 0) set("checkpoint.minutes", std::max(1.0, std::round(60 * hours / 5)), "about five times in the run");
+  if (hours > 0) {
+    const double minutes = std::round(read / std::max(plan.tokens_per_s, 1.0) / 60 / 5);
+    set("checkpoint.minutes", std::max(1.0, minutes),
+        minutes >= 1 ? "about five times in the run" : "no more often than each minute");
+  }
   return all;
 }
 
@@ -197,30 +235,96 @@ std::vector<Path> folders_to(const Path& file, const std::string& given) {
   return folders;
 }
 
-// A run, a model or shards in a folder that was named: their .json files are no text of anybody's. Outer folders tell
-// first: a run's checkpoints have manifests, as shards do.
-void refuse_others(FileSystem& files, const std::string& given, const std::vector<Path>& all) {
-  std::set<Path> seen;
-  for (const Path& file : all) {
-    for (const Path& folder : folders_to(file, given)) {
-      if (!seen.insert(folder).second) continue;
-      const std::string name = folder.string(), inside = name == given ? "" : given + ": ";
-      if (is_run(files, folder))
-        fail_user(
-            "{}{} is a run; `redline train --resume --out {}` goes on with it, `redline train {}/{} --out NEW` makes "
-            "another like it, and `redline report {}` shows it",
-            inside, name, name, name, train::kRunConfig, name);
-      if (is_model(files, folder))
-        fail_user("{}{} is a model; `redline train DIR model.init_from={}` trains it on a folder of text", inside, name,
-                  name);
-      if (data::is_prepared_folder(folder))
-        fail_user("{}{} holds token shards; give them to a configuration: redline train quick data.train={}", inside,
-                  name, name);
+// What to do with a run or a model that stands in a folder's place; empty: it is neither.
+std::string why_other(FileSystem& files, const Path& folder) {
+  const std::string name = folder.string(), word = shell_word(name);
+  if (is_run(files, folder))
+    return fmt::format(
+        "{} is a run; `redline train --resume --out {}` goes on with it, `redline train {} --out NEW` makes another "
+        "like it, and `redline report {}` shows it",
+        name, word, shell_word((folder / train::kRunConfig).string()), word);
+  if (is_model(files, folder))
+    return fmt::format("{} is a model; `redline train DIR model.init_from={}` trains it on a folder of text", name,
+                       word);
+  return {};
+}
+
+// Both may be missing.
+bool is_below(const Path& path, const Path& folder) {
+  std::error_code error;
+  const auto whole = [&](const Path& p) {
+    return std::filesystem::weakly_canonical(std::filesystem::absolute(p, error), error);
+  };
+  const Path below = whole(path).lexically_relative(whole(folder));
+  return !below.empty() && *below.begin() != "..";
+}
+bool is_same(const Path& a, const Path& b) { return is_below(a, b) && is_below(b, a); }
+
+// Without runs and models below the named folder, and without what lies where the new run will: their .json files are
+// no text of anybody's. Outer folders tell first: a run's checkpoints have manifests, as shards do.
+struct TextFiles {
+  std::vector<Path> files;
+  std::vector<Path> passed;  // folders
+  std::string why_passed;    // the first
+};
+TextFiles without_others(FileSystem& files, const std::string& given, const std::vector<Path>& all, const Path& run) {
+  TextFiles found;
+  std::map<Path, bool> seen;  // and passed over
+  const auto look_at = [&](const Path& folder, bool named) {
+    const std::string other = why_other(files, folder);
+    if (named && !other.empty()) throw UserError(other);
+    if (!other.empty() || (!named && is_same(folder, run))) {
+      if (found.passed.empty()) found.why_passed = other;
+      found.passed.push_back(folder);
+      return true;
     }
+    const std::string word = shell_word("data.train=" + folder.string());
+    if (data::is_prepared_folder(folder))
+      fail_user("{}{} holds token shards; give them to a configuration: redline train quick {}",
+                named ? "" : given + ": ", folder.string(), word);
+    return false;
+  };
+  for (const Path& file : all) {
+    bool named = true, passed = false;
+    for (const Path& folder : folders_to(file, given)) {
+      const auto known = seen.find(folder);
+      passed = known != seen.end() ? known->second : (seen[folder] = look_at(folder, named));
+      named = false;
+      if (passed) break;
+    }
+    if (passed) continue;
     if (file.extension() == ".bin" || file.extension() == ".idx")
-      fail_user("{}: {} is a file of tokens; give them to a configuration: redline train quick data.train={}", given,
-                file.string(), given);
+      fail_user("{}: {} is a file of tokens; give them to a configuration: redline train quick {}", given,
+                file.string(), shell_word("data.train=" + given));
+    found.files.push_back(file);
   }
+  if (found.files.empty() && !found.why_passed.empty()) fail_user("{}: {}", given, found.why_passed);
+  if (found.files.empty())
+    fail_user("{}: the folder holds no text but in {}, the folder of the run", given, run.string());
+  return found;
+}
+
+// Links to folders, which are not followed.
+std::vector<Path> links_below(const Path& folder) {
+  std::vector<Path> links;
+  std::error_code error;
+  for (std::filesystem::recursive_directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    std::error_code ignored;
+    if (it->path().filename().string().starts_with('.')) {
+      it.disable_recursion_pending();
+      continue;
+    }
+    if (it->is_symlink(ignored) && it->is_directory(ignored)) links.push_back(it->path());
+  }
+  std::ranges::sort(links);
+  return links;
+}
+
+// How training will read the text.
+data::InputFormat format_of(const config::Data& data) {
+  data::InputFormat format = data::corpus_options(data).read.input;
+  format.any_bytes = data.tokenizer == "bytes";
+  return format;
 }
 
 // Why a file is not trained on; empty: it is. The first document is read, where a file is not one long document.
@@ -260,30 +364,34 @@ std::string size_in_words(double bytes) {
 }  // namespace
 
 config::Config asked_for(const config::Sources& sources) {
-  return config::load(sources, [](config::Config& config) {
-    if (config.train.max_steps == 0) config.train.max_steps = 1;  // for the rules over several keys
+  return config::load(sources, [](config::Config& config) {  // for the rules over several keys
+    if (config.train.max_steps == 0) config.train.max_steps = 1;
+    const config::Origins& origins = config.origins;
+    const bool own = origins.known("model.hidden") || origins.known("model.layers");
+    if (!own && origins.known("model.heads")) config.model.hidden = 64 * config.model.heads;  // one will be chosen
   });
 }
 
-std::optional<TextFolder> find_text(FileSystem& files, const std::string& word, const config::Config& asked) {
+std::optional<TextFolder> find_text(FileSystem& files, const std::string& word, const config::Config& asked,
+                                    const Path& run) {
   std::error_code error;
   if (word.empty() || !std::filesystem::is_directory(word, error)) return {};
-  const std::vector<Path> all = data::expand_paths({word}, kKey);
-  refuse_others(files, word, all);
+  const TextFiles found = without_others(files, word, data::expand_paths({word}, kKey), run);
   if (asked.origins.written("data.train"))
     fail_user("{}: data.train names other data; give the folder alone, or data.train with a configuration", word);
-  const data::InputFormat format = data::corpus_options(asked.data).read.input;
   TextFolder text{word, {}, asked.data.eval, {}, 0, {}};
   std::optional<data::RoleSplit> roles;
-  if (asked.data.roles == "auto") roles = data::split_by_role(word, kKey);
+  if (asked.data.roles == "auto") roles = data::split_by_role(word, found.files);
   std::vector<std::string> train, held_out;
   if (roles) {
     train = roles->train;
     held_out = roles->held_out;
   } else {
-    for (const Path& file : all) train.push_back(file.string());
+    for (const Path& file : found.files) train.push_back(file.string());
   }
-  std::map<std::string, std::string> aside;  // with the reason
+  data::InputFormat format = format_of(asked.data);
+  format.longest_document = format.most_in_memory = std::numeric_limits<std::int64_t>::max();  // there will be room
+  std::map<std::string, std::string> aside;                                                    // with the reason
   for (const std::vector<std::string>* some : {&train, &held_out})
     for (const std::string& file : *some)
       if (std::string why = why_aside(file, format); !why.empty()) aside.emplace(file, std::move(why));
@@ -294,18 +402,25 @@ std::optional<TextFolder> find_text(FileSystem& files, const std::string& word, 
               counted(aside.size(), "file"), why);
   }
   text.train = {word};
-  if (!aside.empty()) {  // files by their names: a folder would mean all of them
+  if (!aside.empty() || !found.passed.empty() || is_below(run, word)) {  // by their names: a folder would mean all
     text.train = text.files;
     if (text.eval.empty()) text.eval = without(held_out, aside);
-    text.aside = fmt::format("{} left aside, the first: {}", counted(aside.size(), "file"), aside.begin()->second);
   }
+  if (!aside.empty())
+    text.aside += fmt::format("; {} left aside, the first: {}", counted(aside.size(), "file"), aside.begin()->second);
+  if (!found.passed.empty())
+    text.aside += fmt::format("; {} of runs and models not read, the first: {}", counted(found.passed.size(), "folder"),
+                              found.passed.front().string());
+  if (const std::vector<Path> links = links_below(word); !links.empty())
+    text.aside += fmt::format("; {} not followed, the first: {}", counted(links.size(), "link to a folder"),
+                              links.front().string());
   text.bytes = text_bytes(text.files);
   return text;
 }
 
-std::string name_of(const TextFolder& text) {
+std::string name_of_text(const std::string& folder) {
   std::error_code error;
-  const Path whole = std::filesystem::canonical(text.folder, error);
+  const Path whole = std::filesystem::canonical(folder, error);
   const std::string name = error ? "" : whole.filename().string();
   return name.empty() ? "text" : name;
 }
@@ -341,13 +456,13 @@ namespace {
 
 class FirstRunMaker {
  public:
-  FirstRunMaker(FileSystem& files, const TextFolder& text, config::Sources sources, const FirstRunRequest& request)
-      : files_(files), text_(text), sources_(std::move(sources)), request_(request), asked_(asked_for(sources_)) {}
+  FirstRunMaker(const TextFolder& text, config::Sources sources, const FirstRunRequest& request)
+      : text_(text), sources_(std::move(sources)), request_(request), asked_(asked_for(sources_)), read_(asked_.data) {}
 
   FirstRun make() {
     const StopAtOnce stopping("stopped; nothing was trained");
     notes_ = {fmt::format("{}: {} with {} of text to train on{}", text_.folder, counted(text_.files.size(), "file"),
-                          size_in_words(text_.bytes), text_.aside.empty() ? "" : "; " + text_.aside)};
+                          size_in_words(text_.bytes), text_.aside)};
     set_end();
     set_memory();
     if (!asked_.model.init_from.empty()) {
@@ -358,9 +473,8 @@ class FirstRunMaker {
       choose_model();
     }
     if (!request_.dry_run || reads_bytes_) set_data();  // a tokenizer that is not there yet reads nothing
-    if (request_.dry_run) set("model.vocab", text_size_.vocabulary, "that of the tokenizer that would be trained");
     notes_.push_back("every choice stands in the run's config.toml with its reason; key=value changes one");
-    return {std::move(choices_), std::move(notes_)};
+    return {std::move(choices_), std::move(notes_), std::move(tokenizer_)};
   }
 
  private:
@@ -417,25 +531,38 @@ class FirstRunMaker {
     constexpr double kRoom = 1.25;
     const auto wanted = static_cast<std::int64_t>(std::ceil(kRoom * largest));
     const std::string why = fmt::format("a file is one document, and the largest has about {:.0f} MiB", largest);
-    if (16 * wanted > asked_.data.ram_mib) set("data.ram_mib", 16 * wanted, why);
-    if (wanted > asked_.data.max_document_mib) set("data.max_document_mib", wanted, why);
+    const auto raise = [&](std::string_view key, std::int64_t& had, std::int64_t to) {
+      if (to <= had) return;
+      set(key, to, why);
+      if (!asked_.origins.known(key)) had = to;
+    };
+    raise("data.ram_mib", read_.ram_mib, 16 * wanted);
+    raise("data.max_document_mib", read_.max_document_mib, wanted);
   }
 
   void choose_tokenizer() {
     const bool known = asked_.origins.known("data.tokenizer");
-    DocumentWords words;
-    words.inputs = text_.files;
-    words.text_field = asked_.data.text_field;
-    words.separator = asked_.data.separator;
-    words.max_document_mib = asked_.data.max_document_mib;
-    words.on_error = "skip";  // training says what is wrong with a document, and where
     const data::TrainFamily family = data::train_families().front();
     const std::vector<std::string> specials = {"<|endoftext|>"};
     constexpr std::int64_t kEnough = 64 << 20;  // bytes of text for a tokenizer
-    const CountedText counted_text = count_text(words, family, specials, kEnough);
+    const std::string skipping = "data.on_error=skip";
+    const TextToCount counting{.inputs = text_.files,
+                               .format = format_of(read_),
+                               .skip_bad = asked_.data.on_error == "skip",
+                               .skipping = skipping,
+                               .pieces = !known};
+    CountedText counted_text;
+    try {
+      counted_text = count_text(counting, family, specials, kEnough);
+    } catch (const data::NoSuchField& e) {  // the first line of each file has the field
+      fail_user("{} ({} passes over such input)", e.what(), skipping);
+    }
     if (counted_text.bytes == 0)
       fail_user("{}: the files hold no text{}", text_.folder,
                 counted_text.skipped > 0 ? fmt::format("; the first: {}", counted_text.first_skipped) : "");
+    if (counted_text.skipped > 0)
+      notes_.push_back(fmt::format("{} passed over, the first: {}", counted(counted_text.skipped, "malformed document"),
+                                   counted_text.first_skipped));
     const double bytes = static_cast<double>(counted_text.bytes) / std::max(counted_text.share, 1e-9);
     std::int64_t vocabulary = first_vocabulary(bytes);
     std::shared_ptr<const data::Tokenizer> tokenizer;
@@ -451,20 +578,22 @@ class FirstRunMaker {
     } else {
       const auto special = static_cast<std::int64_t>(specials.size());
       const data::TrainedBpe bpe = merge_pieces(counted_text.pieces, vocabulary - special);
-      const std::string json = data::tokenizer_json_of(bpe, family, specials);
-      const Path folder = request_.folder / "tokenizer", file = folder / "tokenizer.json";
-      if (!request_.dry_run) {
-        files_.create_folders(folder);
-        files_.replace(file, json);
-        set("data.tokenizer", file.string(),
-            fmt::format("{} tokens, trained on {} of the text: so many suit {} of it", vocabulary,
+      tokenizer_ = data::tokenizer_json_of(bpe, family, specials);
+      if (!request_.dry_run)
+        set("data.tokenizer", first_tokenizer(request_.folder).string(),
+            fmt::format("at most {} tokens, trained on {} of the text: so many suit {} of it", vocabulary,
                         size_in_words(static_cast<double>(counted_text.bytes)), size_in_words(bytes)));
-      }
-      tokenizer = data::bpe_tokenizer(json, "tokenizer.json");
+      tokenizer = data::bpe_tokenizer(tokenizer_, "tokenizer.json");
     }
     const auto tokens = static_cast<double>(tokenizer->encode(counted_text.sample).size());
     const double a_byte = tokens / static_cast<double>(std::max<std::size_t>(counted_text.sample.size(), 1));
     text_size_ = {bytes * a_byte, tokenizer->vocabulary()};
+    set("model.vocab", text_size_.vocabulary, "that of the tokenizer");
+    if (asked_.origins.known("model.vocab") && asked_.model.vocab < text_size_.vocabulary)
+      fail_user(
+          "model.vocab is {}, but the tokenizer has a vocabulary of {}; leave model.vocab out, or set it to at "
+          "least that",
+          asked_.model.vocab, text_size_.vocabulary);
     if (vocabulary > 0 || known)
       notes_.push_back(fmt::format("{}: {}, {:.2f} of them a byte, about {} in all",
                                    known ? asked_.data.tokenizer : "a tokenizer was trained on the text",
@@ -480,7 +609,8 @@ class FirstRunMaker {
     const MeasureModel measure = [&](const FirstModel& m, std::int64_t step) {
       line.show(fmt::format("measuring a model of {} layers of {}", m.layers, m.hidden));
       FirstPlan plan{m, 1, static_cast<double>(step)};
-      perf::KeyValues keys = {fmt::format("model.vocab={}", text_size_.vocabulary), "train.max_steps=1000"};
+      perf::KeyValues keys = {"train.max_steps=1000"};
+      if (!asked_.origins.known("model.vocab")) keys.push_back(fmt::format("model.vocab={}", text_size_.vocabulary));
       for (const FirstSetting& s : first_settings(plan, text_size_, 0, device->kind()))
         if (!asked_.origins.known(s.key) && (s.key.starts_with("model.") || s.key == "train.seq_len"))
           keys.push_back(fmt::format("{}={}", s.key, config::literal(s.value)));
@@ -502,9 +632,19 @@ class FirstRunMaker {
     line.clear();
     if (plan.tokens_per_s == 0)
       fail_user("{}: {} cannot run here: {}", text_.folder, own ? "the model" : "even a small model", problem);
-    if (asked_.origins.known("train.max_steps")) plan.steps = static_cast<double>(asked_.train.max_steps);
+    const config::Train& t = asked_.train;
+    if (asked_.origins.known("train.seq_len")) plan.model.seq_len = t.seq_len;
+    if (asked_.origins.known("train.batch_size") && !t.automatic_batch_size) plan.rows = t.batch_size;
+    if (asked_.origins.known("train.accumulate")) plan.accumulate = t.accumulate;
+    plan = end_as_asked(plan, text_size_,
+                        {.steps = asked_.origins.known("train.max_steps") ? static_cast<double>(t.max_steps) : 0,
+                         .tokens = static_cast<double>(t.max_tokens),
+                         .epochs = t.epochs,
+                         .timed = t.max_hours > 0},
+                        device->kind());
     for (FirstSetting& s : first_settings(plan, text_size_, hours_, device->kind()))
-      if (!own || !s.key.starts_with("model.")) set(s.key, std::move(s.value), std::move(s.reason));
+      if (!own || !s.key.starts_with("model.") || s.key == "model.dropout")
+        set(s.key, std::move(s.value), std::move(s.reason));
     notes_.push_back(fmt::format("{}, {} of {}: {} measured here, so that {} have room for {}, {:.3g} times the text{}",
                                  own ? "the model that was asked for" : "a model", counted(plan.model.layers, "layer"),
                                  plan.model.hidden, report::token_rate(plan.tokens_per_s), report::duration(seconds),
@@ -513,11 +653,12 @@ class FirstRunMaker {
                                  plan.by_text ? "; the text is too little for a larger one" : ""));
   }
 
-  FileSystem& files_;
   const TextFolder& text_;
   config::Sources sources_;
   const FirstRunRequest& request_;
   config::Config asked_;
+  config::Data read_;  // as asked, with the memory that is chosen
+  std::string tokenizer_;
   FirstText text_size_;
   bool reads_bytes_ = false;
   double hours_ = kUsualHours;  // for which the model is chosen, whatever ends the run
@@ -527,9 +668,8 @@ class FirstRunMaker {
 
 }  // namespace
 
-FirstRun choose_first_run(FileSystem& files, const TextFolder& text, config::Sources sources,
-                          const FirstRunRequest& request) {
-  return FirstRunMaker(files, text, std::move(sources), request).make();
+FirstRun choose_first_run(const TextFolder& text, config::Sources sources, const FirstRunRequest& request) {
+  return FirstRunMaker(text, std::move(sources), request).make();
 }
 
 void FirstRunEnd::on(const train::Event& event) {
@@ -545,15 +685,25 @@ std::string FirstRunEnd::write(FileSystem& files, const Path& folder, const conf
   files.replace(page, report::run_page({run}, {summary}, {}));
   std::string words, begin = "The";
   if (sample_) {
-    words +=
-        fmt::format("\nThe last sample; the model wrote what follows the |:\n{}|{}\n", sample_->prompt, sample_->text);
+    // Tokens that are bytes end anywhere: a character that the prompt begins belongs to what the model wrote.
+    const auto whole = [](std::string_view text) {
+      const std::size_t good = data::valid_utf8(text);
+      return good + 4 > text.size() ? good : text.size();
+    };
+    const std::size_t end = whole(sample_->prompt);
+    const std::string prompt = sample_->prompt.substr(0, end);
+    std::string text = sample_->prompt.substr(end) + sample_->text;
+    text.resize(whole(text));
+    words += fmt::format("\nThe last sample; the model wrote what follows the |:\n{}|{}\n", prompt, text);
     // A few words of the prompt, without what a shell would read otherwise.
     std::string start;
-    for (const char c : std::string_view(sample_->prompt).substr(0, 60)) {
-      const bool letter = std::isalnum(static_cast<unsigned char>(c)) != 0;
+    for (const char c : std::string_view(prompt).substr(0, 60)) {
+      const auto byte = static_cast<unsigned char>(c);
+      const bool letter = byte >= 0x80 || std::isalnum(byte) != 0;
       if (letter || (c == ' ' && !start.empty())) start += c;
       if (!letter && c != ' ' && !start.empty()) break;
     }
+    start.resize(data::valid_utf8(start));
     while (start.ends_with(' ')) start.pop_back();
     if (!start.empty()) begin = start;
   }
@@ -563,13 +713,14 @@ std::string FirstRunEnd::write(FileSystem& files, const Path& folder, const conf
   if (t.epochs > 0) longer.push_back(fmt::format("train.epochs={:g}", 2 * t.epochs));
   if (t.max_tokens > 0) longer.push_back(fmt::format("train.max_tokens={}", 2 * t.max_tokens));
   if (t.max_steps > 0) longer.push_back(fmt::format("train.max_steps={}", 2 * t.max_steps));
-  const std::string name = folder.string();
+  const std::string name = shell_word(folder.string());
   return words + fmt::format(
                      "\nreport: {}\n\nTo go on:\n"
                      "  redline sample {} --prompt \"{}\"\n"
                      "  redline train --resume --out {} {}\n"
-                     "  redline export {} --out {}-model\n",
-                     page.string(), name, begin, name, fmt::join(longer, " "), name, name);
+                     "  redline export {} --out {}\n",
+                     page.string(), name, begin, name, fmt::join(longer, " "), name,
+                     shell_word(folder.string() + "-model"));
 }
 
 }  // namespace redline::cli

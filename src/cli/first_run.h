@@ -28,15 +28,17 @@ struct TextFolder {
   std::vector<std::string> train, eval;  // for data.train and data.eval
   std::vector<std::string> files;        // to train on
   double bytes = 0;                      // of them, about, decompressed
-  std::string aside;                     // a sentence on files that are not read; empty: there are none
+  std::string aside;                     // on files and folders that are not read; empty: there are none
 };
 
-// Nothing where the word is no folder, or one of which config::load() says what to do with it. A folder of tokens, runs
-// or models, and one without text, is a UserError that says what to do.
-std::optional<TextFolder> find_text(FileSystem& files, const std::string& word, const config::Config& asked);
+// Nothing where the word is no folder. Runs and models below it, and what lies in the folder of the run that begins,
+// are passed over. A folder that holds tokens, or nothing but runs and models, and one without text, is a UserError
+// that says what to do.
+std::optional<TextFolder> find_text(FileSystem& files, const std::string& word, const config::Config& asked,
+                                    const Path& run);
 
-// The name of a run on it: "my_texts".
-std::string name_of(const TextFolder& text);
+// The name of a run on a folder of text: "my_texts".
+std::string name_of_text(const std::string& folder);
 
 // The rules, which know nothing of files and devices.
 
@@ -57,11 +59,18 @@ struct FirstText {
 
 struct FirstPlan {
   FirstModel model;
-  double tokens_per_s = 0;  // measured
-  double tokens = 0;        // that the run is expected to read
-  double epochs = 0;        // of the text
-  double steps = 0;         // that somebody asked for; 0: as many as the tokens make
-  bool by_text = false;     // the text, and not the time, ends the run and bounds the model
+  double tokens_per_s = 0;                // measured
+  double tokens = 0;                      // that the run is expected to read
+  double epochs = 0;                      // of the text
+  double steps = 0;                       // that somebody asked for; 0: as many as the tokens make
+  bool by_text = false;                   // the text, and not the time, ends the run and bounds the model
+  std::int64_t rows = 0, accumulate = 0;  // of a step, that somebody asked for; 0: chosen
+};
+
+// What somebody asked for that ends a run; 0: nothing.
+struct FirstEnd {
+  double steps = 0, tokens = 0, epochs = 0;
+  bool timed = false;  // hours, too
 };
 
 // Tokens a second of a model in steps of so many tokens; 0: it cannot run here.
@@ -72,6 +81,8 @@ using MeasureModel = std::function<double(const FirstModel& model, std::int64_t 
 // are too large; where none can, the result has no speed.
 FirstPlan plan_first_run(std::span<const FirstModel> models, const FirstText& text, double seconds, double flops,
                          const MeasureModel& measure);
+// Of a plan for some hours, the one that ends as asked.
+FirstPlan end_as_asked(FirstPlan plan, const FirstText& text, const FirstEnd& end, device::Kind device);
 
 struct FirstSetting {
   std::string_view key;
@@ -84,20 +95,21 @@ std::vector<FirstSetting> first_settings(const FirstPlan& plan, const FirstText&
                                          device::Kind device);
 
 struct FirstRunRequest {
-  Path folder;  // of the run
+  Path folder;  // of the run, which is not touched
   std::string device = "auto";
-  bool dry_run = false;  // nothing is written, and random tokens take the text's place
+  bool dry_run = false;  // random tokens take the text's place
 };
 
-// What is chosen. Ctrl-C ends it at once.
+// What is chosen. Ctrl-C ends it at once; nothing is written.
 struct FirstRun {
   std::vector<FirstSetting> choices;
   std::vector<std::string> notes;  // for the user, before the run
+  std::string tokenizer;           // tokenizer.json, to be written to first_tokenizer(); empty: none was trained
 
   void complete(config::Config& config) const;  // sets the keys that nothing else says
 };
-FirstRun choose_first_run(FileSystem& files, const TextFolder& text, config::Sources sources,
-                          const FirstRunRequest& request);
+inline Path first_tokenizer(const Path& run) { return run / "tokenizer" / "tokenizer.json"; }
+FirstRun choose_first_run(const TextFolder& text, config::Sources sources, const FirstRunRequest& request);
 
 // Hears the run's samples. After the run it writes the report, shows the last sample and what to do next.
 class FirstRunEnd final : public train::Observer {

@@ -224,7 +224,7 @@ namespace {
 int ladder_as(const SearchWords& given, const std::string& tier, perf::LadderOptions options, Ranks& ranks) {
   const config::Sources sources = sources_of(given.config);
   given.check(sources);
-  const perf::LoadConfig load = with_keys(sources);
+  const perf::LoadConfig load = with_keys(sources, ranks.count());
   const config::Config own = load({});  // what is wrong with it is said before anything runs
   Measuring measuring("ladder", given.device, options.seconds, &ranks);
   measuring.take(options);

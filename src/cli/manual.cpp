@@ -23,18 +23,11 @@ struct Tables {
 
 std::string joined(const Words& words) { return fmt::format("{}", fmt::join(words, " ")); }
 
-// One word of bash and zsh.
-std::string word_of_shell(std::string_view text) {
-  std::string out = "'";
-  for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return out + "'";
-}
-
 // A name and what it means, as zsh's _describe takes them.
 std::string described(std::string_view name, std::string_view help) {
   std::string out;
   for (const char c : name) out += c == ':' ? std::string("\\:") : std::string(1, c);
-  return word_of_shell(fmt::format("{}:{}", out, help));
+  return in_shell_quotes(fmt::format("{}:{}", out, help));
 }
 
 std::string word_of_fish(std::string_view text) {
@@ -80,7 +73,7 @@ std::string shared_functions(const Tables& tables) {
   std::string values;
   for (const config::Key& key : tables.keys)
     if (const Words words = values_of(key); !words.empty())
-      values += fmt::format("    {}) echo {} ;;\n", key.name, word_of_shell(joined(words)));
+      values += fmt::format("    {}) echo {} ;;\n", key.name, in_shell_quotes(joined(words)));
   return fmt::format(R"sh(
 # The command that the words before the cursor name: "train", "data prepare"; after `launch -n 2 --` that of the ranks.
 _redline_command() {{
@@ -112,13 +105,13 @@ std::string bash_script(const Tables& tables) {
     for (const DeclaredFlag& flag : command.flags) {
       flags.push_back(flag.name);
       if (!flag.value.empty())
-        values += fmt::format("    {}) value=yes words={} ;;\n", word_of_shell(command.name + " " + flag.name),
-                              word_of_shell(joined(values_of(flag, tables))));
+        values += fmt::format("    {}) value=yes words={} ;;\n", in_shell_quotes(command.name + " " + flag.name),
+                              in_shell_quotes(joined(values_of(flag, tables))));
     }
     for (const Command& member : command.commands) members.emplace_back(member.name);
-    commands +=
-        fmt::format("    {}) flags={} words={} keys={} ;;\n", word_of_shell(command.name), word_of_shell(joined(flags)),
-                    word_of_shell(joined(members)), command.takes_keys() ? "yes" : "''");
+    commands += fmt::format("    {}) flags={} words={} keys={} ;;\n", in_shell_quotes(command.name),
+                            in_shell_quotes(joined(flags)), in_shell_quotes(joined(members)),
+                            command.takes_keys() ? "yes" : "''");
   }
   for (const config::Key& key : tables.keys) keys.push_back(std::string(key.name) + "=");
   for (const PresetWords& preset : tables.presets) keys.push_back(preset.name);
@@ -153,7 +146,7 @@ _redline() {{
 }}
 complete -o bashdefault -o default -F _redline redline
 )sh",
-                     word_of_shell(joined(top)), commands, values, word_of_shell(joined(keys)));
+                     in_shell_quotes(joined(top)), commands, values, in_shell_quotes(joined(keys)));
 }
 
 std::string zsh_script(const Tables& tables) {
@@ -165,11 +158,11 @@ std::string zsh_script(const Tables& tables) {
     for (const DeclaredFlag& flag : command.flags) {
       flags.push_back(described(flag.name, flag.help));
       if (!flag.value.empty())
-        values += fmt::format("    {}) value=yes values=({}) ;;\n", word_of_shell(command.name + " " + flag.name),
+        values += fmt::format("    {}) value=yes values=({}) ;;\n", in_shell_quotes(command.name + " " + flag.name),
                               joined(values_of(flag, tables)));
     }
     for (const Command& member : command.commands) members.push_back(described(member.name, member.purpose));
-    commands += fmt::format("    {}) members=({}) flags=({}) takes_keys={} ;;\n", word_of_shell(command.name),
+    commands += fmt::format("    {}) members=({}) flags=({}) takes_keys={} ;;\n", in_shell_quotes(command.name),
                             joined(members), joined(flags), command.takes_keys() ? "yes" : "''");
   }
   for (const config::Key& key : tables.keys) keys.push_back(described(std::string(key.name) + "=", key.help));

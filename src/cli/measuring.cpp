@@ -102,11 +102,11 @@ std::string Measuring::about(const config::Config& c) const {
                      fmt::join(c.data.train, ", "), report::flop_rate(peak_.flops), peak_.source);
 }
 
-perf::LoadConfig with_keys(const config::Sources& sources) {
-  return [sources](const perf::KeyValues& keys) {
+perf::LoadConfig with_keys(const config::Sources& sources, std::int64_t ranks) {
+  return [sources, ranks](const perf::KeyValues& keys) {
     config::Sources with = sources;
     with.overrides.insert(with.overrides.end(), keys.begin(), keys.end());
-    return load_to_measure(with, keys.empty());  // a search begins with the configuration as it is
+    return load_to_measure(with, keys.empty(), ranks);  // a search begins with the configuration as it is
   };
 }
 

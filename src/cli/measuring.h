@@ -52,8 +52,8 @@ class Measuring {
   report::LiveLine line_;
 };
 
-// Loads the configuration with keys changed.
-perf::LoadConfig with_keys(const config::Sources& sources);
+// Loads the configuration with keys changed, as load_to_measure() does for so many ranks.
+perf::LoadConfig with_keys(const config::Sources& sources, std::int64_t ranks = 1);
 
 // Profiles with a progress line, which `what` begins.
 perf::Profile profile_on(device::Device& device, perf::ProfileOptions options, std::string_view what);

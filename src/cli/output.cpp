@@ -4,6 +4,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -82,6 +84,20 @@ std::string finish_output() {
   flush_output();
   if (g_write_error == 0 || g_write_error == EPIPE) return {};
   return "standard output: cannot write: " + std::generic_category().message(g_write_error);
+}
+
+std::string in_shell_quotes(std::string_view text) {
+  std::string out = "'";
+  for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
+std::string shell_word(std::string_view text) {
+  const auto plain = [](char c) {
+    const auto byte = static_cast<unsigned char>(c);
+    return byte >= 0x80 || std::isalnum(byte) != 0 || std::string_view("_-./:,+@%=").find(c) != std::string_view::npos;
+  };
+  return !text.empty() && std::ranges::all_of(text, plain) ? std::string(text) : in_shell_quotes(text);
 }
 
 void check_output_file(std::string_view flag, const std::string& file, const std::vector<std::string>& inputs) {

@@ -25,6 +25,10 @@ void print_error(std::string_view sentence);  // "redline: error: sentence", in 
 
 bool has_blocks();  // whether the environment says that the terminal's characters are UTF-8
 
+// A word as a shell reads it: "'my texts'"; shell_word() leaves it as it is where it needs no quotes.
+std::string in_shell_quotes(std::string_view text);
+std::string shell_word(std::string_view text);
+
 void flush_output();   // shows the printed text now; a failure is reported at the end
 bool output_failed();  // a full disk, or a pipe without a reader: printing more is pointless
 

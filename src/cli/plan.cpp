@@ -112,11 +112,27 @@ struct Planned {
   perf::Choice choice;
   std::optional<perf::Fit> fit;  // where the configuration does not fit as it is; the plan is then of its fastest way
   std::vector<std::string> gains = {};
-  std::optional<perf::MovedCut> moved = {};  // where it does not fit in any way: the step cut otherwise, which does
-  std::optional<perf::Filled> filled;        // where rows are not full
-  std::optional<perf::Plan> packed;          // then, the same with packed rows
-  std::optional<perf::Growth> growth;        // with --grow
+  // Where nothing fits without the host's memory: the step as it is cut, or cut otherwise, which does with it. Where
+  // that has too little for any cut: how much would do.
+  std::optional<perf::MovedCut> moved = {};
+  std::optional<perf::HostNeed> host_need = {};
+  std::optional<perf::Filled> filled;  // where rows are not full
+  std::optional<perf::Plan> packed;    // then, the same with packed rows
+  std::optional<perf::Growth> growth;  // with --grow
   bool pads() const { return packed.has_value(); }
+  std::string more_host() const { return host_need ? perf::in_words(*host_need, config, fit->room) : ""; }
+  std::string gpus_instead() const {
+    if (!choice.best.empty() || choice.enough_gpus == 0) return "";
+    return fmt::format("; {} hold it with nothing moved (redline plan --gpus {})", counted(choice.enough_gpus, "GPU"),
+                       choice.enough_gpus);
+  }
+  std::string why() const {
+    if (moved) return perf::in_words(moved->fit, perf::with_setting(config, moved->setting)) + gpus_instead();
+    std::vector<std::string> others;
+    if (host_need) others.push_back(more_host());
+    if (fit && fit->ways.empty() && !gains.empty()) others.push_back(gains.front());
+    return perf::why(choice, machine, others);
+  }
   // With what memory.fit moves and computes again: what `plan` is of.
   config::Config as_it_runs() const {
     config::Config c = config;
@@ -206,7 +222,8 @@ void print_memory(const Planned& p) {
   line("total", m.total(), fits);
   if (m.host_arena > 0) line("host's memory", m.host_arena, "beside the device's: values that lie there");
   if (p.fit) {
-    print(fmt::format("\nfit       {}\n", perf::in_words(*p.fit, p.config)));
+    print(fmt::format("\nfit       {}{}\n", perf::in_words(*p.fit, p.config),
+                      p.host_need ? "; " + p.more_host() : std::string()));
     for (const std::string& gain : p.gains) print(fmt::format("          {}\n", gain));
   }
   const std::int64_t kept = p.checkpoints_kept();
@@ -255,23 +272,22 @@ std::vector<std::string> moved_keys(const Planned& p) {
 void print_choice(const Planned& p) {
   const perf::Choice& c = p.choice;
   if (p.moved) {
-    print(fmt::format("\nchoice    {}, with bytes moved\n", fmt::join(moved_keys(p), " ")));
-    print(
-        report::paragraph("          ", perf::in_words(p.moved->fit, perf::with_setting(p.config, p.moved->setting))));
+    const bool as_asked = !p.fit->ways.empty();
+    print(fmt::format("\nchoice    {}, with bytes moved{}\n", fmt::join(moved_keys(p), " "),
+                      as_asked ? " as `fit` says" + p.gpus_instead() : ""));
+    if (!as_asked) print(report::paragraph("          ", p.why()));
     print(fmt::format("          step {}, {}{}\n", report::duration(p.moved->fit.seconds()), p.pads() ? "real " : "",
                       report::token_rate(perf::filling_of(p.filled).utilisation *
                                          static_cast<double>(p.plan.tokens_per_step) / p.moved->fit.seconds())));
     return;
   }
   if (c.best.empty()) {
-    print(fmt::format("\nchoice    none{}: {}\n",
-                      p.fit && !p.fit->ways.empty() ? " with nothing in the host's memory" : "",
-                      perf::why(c, p.machine)));
+    print(fmt::format("\nchoice    none: {}\n", p.why()));
     return;
   }
   print(fmt::format("\nchoice    {}{}", fmt::join(perf::keys_to_set(c, c.best[0].setting), " "),
                     p.fit && !p.fit->ways.empty() ? ", with nothing in the host's memory" : ""));
-  print(fmt::format("\n          {}\n\n", perf::why(c, p.machine)));
+  print(fmt::format("\n          {}\n\n", p.why()));
   print(fmt::format("{:<24} {:>9} {:>13} {:>7} {:>10}\n", "rows x micro-batches", "step", "tokens/s", "mfu", "memory"));
   for (std::size_t i = 0; i < std::min(c.best.size(), 1 + kRunnersUp); ++i) {
     const perf::Plan& b = c.best[i];
@@ -357,7 +373,8 @@ io::Json fit_json(const Planned& p) {
   return {{"asked_arena_bytes", p.fit->asked.device},
           {"asked_step_ms", 1e3 * p.fit->asked.seconds},
           {"ways", std::move(ways)},
-          {"gains", p.gains}};
+          {"gains", p.gains},
+          {"more_host", p.host_need ? io::Json{{"bytes", p.host_need->bytes}, {"words", p.more_host()}} : io::Json()}};
 }
 
 io::Json padding_json(const Planned& p) {
@@ -450,7 +467,7 @@ io::Json to_json(const Planned& p) {
           {"growth", growth_json(p)},
           {"choice", std::move(choice)},
           {"runners_up", std::move(runners_up)},
-          {"why", perf::why(p.choice, p.machine)}};
+          {"why", p.why()}};
 }
 
 perf::Machine machine_called(const std::string& card) {
@@ -545,7 +562,7 @@ int run_plan(const Words& words) {
   sources.of_run = !folder.empty() && real_files().exists(Path(folder) / train::kRunConfig);
   if (!gpus.trace.empty()) check_output_file("--trace", gpus.trace, {sources.file});
   p.name = folder.empty() || folder.ends_with(".json") ? name_of(sources) : report::run_name(folder);
-  p.config = load_to_measure(sources, false);
+  p.config = load_to_measure(sources, false, gpus.gpus > 0 ? 0 : 1);  // plan_gpus() shares a step itself
   if (!all_cards) p.machine = machine_called(card);
   for (const train::Doubt& doubt : train::doubtful_settings(p.config, 0))
     if (doubt.hint) log::note("{}", doubt.sentence);
@@ -554,7 +571,10 @@ int run_plan(const Words& words) {
     plan_cards(p.name, p.config, p.filled, json, stopping);
     return kDone;
   }
-  if (memory > 0) p.machine.memory = static_cast<std::int64_t>(memory * 0x1p30);
+  if (memory > 0) {
+    p.machine.memory = static_cast<std::int64_t>(memory * 0x1p30);
+    if (p.machine.kind == device::Kind::cpu) p.machine.host_memory = p.machine.memory;  // which is the same one
+  }
   perf::Fp8Choice fp8 = perf::expect_fp8(p.config, p.machine);
   p.config = std::move(fp8.config);
   p.fp8_reasons = std::move(fp8.reasons);
@@ -573,8 +593,11 @@ int run_plan(const Words& words) {
   if (p.filled && p.filled->known())
     p.packed = perf::make_plan(p.filled->mended(p.as_it_runs()), p.machine, {}, p.filled->packed);
   p.choice = perf::choose_or_relax(p.config, p.machine, options);
+  if (p.fit && !p.fit->ways.empty() && p.choice.best.empty())
+    p.moved = perf::MovedCut{perf::setting_of(p.config), *p.fit};
   if (p.fit && p.fit->ways.empty() && (p.choice.best.empty() || p.choice.asked_for)) {
     p.moved = perf::cut_that_moves(p.config, p.machine, p.fit->room);
+    if (!p.moved) p.host_need = perf::host_needed(p.config, p.machine, p.fit->room);
   }
   if (grow) p.growth = perf::grow(p.config, p.machine, options);
   stopping.hold();

@@ -247,6 +247,7 @@ void plan_gpus(const std::string& name, const config::Config& given, const perf:
   const perf::Fabric fabric = perf::fabric_of(perf::card_called(card), network, static_cast<int>(per_node),
                                               static_cast<int>(wanted.nics > 0 ? wanted.nics : per_node));
   train::require_for_ranks(config, static_cast<int>(wanted.gpus));  // what a run would refuse has no plan
+  train::share_micro_batches(config, wanted.gpus);
   p.filled = filled;
   perf::SearchOptions options = plan_progress();
   options.filling = perf::filling_of(filled);
@@ -254,8 +255,10 @@ void plan_gpus(const std::string& name, const config::Config& given, const perf:
   p.run_tokens = tokens_of_run(p.scale.config, p.scale.choice(), options.filling);
   std::string trace;
   if (const perf::RankPlan& c = p.scale.choice(); !wanted.trace.empty()) {
-    const config::Config chosen = perf::as_possible(perf::with_setting(p.scale.config, c.setting), machine);
-    trace = perf::chrome_trace({chosen, machine, {.mode = c.mode, .ranks = c.ranks, .fabric = fabric}},
+    config::Config chosen = perf::as_possible(perf::with_setting(p.scale.config, c.setting), machine);
+    chosen.memory.placement = p.scale.placement;
+    const perf::Spread spread{.mode = c.mode, .ranks = c.ranks, .fabric = fabric};
+    trace = perf::chrome_trace({chosen, machine, spread, options.filling},
                                fmt::format("{}, {} on {} x {}, planned", name, c.name(), c.ranks, machine.name));
   }
   stopping.hold();

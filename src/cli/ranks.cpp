@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -99,6 +100,7 @@ void Ranks::connect(device::Device& device, std::int64_t timeout) {
 train::Team Ranks::team(dist::Mode mode, const config::Parallel& parallel) {
   if (alone()) return {};
   return {.sharing = dist::sharing_of(parallel, place_.rank, place_.ranks, mode),
+          .ranks_here = std::max(place_.local_ranks, 1),
           .group = group_.get(),
           .communicator = communicator_.get(),
           .saving = saving_.get(),

@@ -126,15 +126,17 @@ class FollowedPage {
     next_look_ = std::max(next_look_, steady_seconds() + kRest * (steady_seconds() - began));
     return html_;
   }
-  // As `touch RUN/stop` does.
+  // As `touch RUN/stop` does, where somebody hears it: a run that has ended would keep the file.
   std::string stop() const {
     std::vector<std::string> asked;
     for (const Path& run : runs_named(real_files(), given_)) {
+      if (!report::is_running(real_files(), run)) continue;
       real_files().replace(run / train::kStopFile, "");
       asked.push_back(run.string());
     }
-    return fmt::format("Asked {} to stop: where it is running it saves its state, and --resume goes on with it.",
-                       fmt::join(asked, ", "));
+    if (asked.empty()) return "Nothing is running here, so that nothing was asked to stop.";
+    return fmt::format("Asked {} to stop: {} state, and --resume goes on with it.", fmt::join(asked, ", "),
+                       asked.size() == 1 ? "it saves its" : "each saves its");
   }
 
  private:

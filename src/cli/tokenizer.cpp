@@ -69,8 +69,10 @@ class Progress {
 // The documents to train on. A malformed one is passed over and counted, or ends the command.
 class Documents {
  public:
-  explicit Documents(const DocumentWords& words)
-      : input_(words.inputs, words.format(), "redline tokenizer train"), skip_bad_(words.skip_bad()) {
+  explicit Documents(const TextToCount& text)
+      : input_(text.inputs, text.format, "redline tokenizer train"),
+        skip_bad_(text.skip_bad),
+        skipping_(text.skipping) {
     if (!skip_bad_) input_.check_files();
   }
 
@@ -101,24 +103,25 @@ class Documents {
  private:
   void stop_or_skip(const UserError& problem) {
     if (!skip_bad_ && dynamic_cast<const data::NoSuchField*>(&problem)) throw data::NoSuchField(problem.what());
-    if (!skip_bad_) fail_user("{} (--on-error skip passes over such input)", problem.what());
+    if (!skip_bad_) fail_user("{} ({} passes over such input)", problem.what(), skipping_);
     const std::lock_guard lock(mutex_);
     if (counted.skipped++ == 0) counted.first_skipped = problem.what();
   }
 
   data::TextInput input_;
   bool skip_bad_;
+  std::string skipping_;
   std::mutex mutex_;
 };
 
 }  // namespace
 
-CountedText count_text(const DocumentWords& words, const data::TrainFamily& family,
+CountedText count_text(const TextToCount& text, const data::TrainFamily& family,
                        const std::vector<std::string>& specials, std::int64_t most_bytes) {
   // Many small files are counted together: a call is split over the cores by its texts.
   constexpr std::int64_t kBatchBytes = 32 << 20, kBlockBytes = 16 << 20, kBlockDocuments = 1 << 16;
   constexpr std::size_t kSampleBytes = 1 << 20;
-  Documents documents(words);
+  Documents documents(text);
   ThreadPool pool;
   data::PieceCounter counter(family, specials, pool);
   Progress progress("reading");
@@ -137,11 +140,11 @@ CountedText count_text(const DocumentWords& words, const data::TrainFamily& fami
       });
       gathered += static_cast<std::int64_t>(block.bytes.size());
     }
-    for (const std::string& text : texts) {
-      counted.bytes += static_cast<std::int64_t>(text.size());
-      if (counted.sample.size() < kSampleBytes) counted.sample += text.substr(0, kSampleBytes);
+    for (const std::string& document : texts) {
+      counted.bytes += static_cast<std::int64_t>(document.size());
+      if (counted.sample.size() < kSampleBytes) counted.sample += document.substr(0, kSampleBytes);
     }
-    counter.add({texts.begin(), texts.end()});
+    if (text.pieces) counter.add({texts.begin(), texts.end()});
     progress.show(documents.share_read());
     if (more) counted.share = documents.share_read();
   }
@@ -213,13 +216,14 @@ int train_tokenizer(const Words& words) {
               counted(special_count, "special token"), 256 + special_count);
   const data::TrainFamily family = family_of(pattern);
   const Path out_path(out);
-  { const Documents look(input); }  // says what is wrong with a file before a folder is made
+  const TextToCount counting{.inputs = input.inputs, .format = input.format(), .skip_bad = input.skip_bad()};
+  { const Documents look(counting); }  // says what is wrong with a file before a folder is made
   real_files().create_folders(parent_of(out_path));
   check_output_file("--out", out, input.inputs);
 
   StopAtOnce stopping("stopped; no tokenizer was written");
   const double start = steady_seconds();
-  const CountedText text = count_text(input, family, specials);
+  const CountedText text = count_text(counting, family, specials);
   if (text.bytes == 0)
     fail_user("redline tokenizer train: the input holds no text{}",
               text.skipped > 0 ? fmt::format(": all of it was passed over; the first: {}", text.first_skipped) : "");

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/arguments.h"
+#include "data/input/text_input.h"
 #include "data/tokenizer/train_bpe.h"
 
 namespace redline::cli {
@@ -22,9 +22,16 @@ struct CountedText {
 
 inline constexpr std::int64_t kAllText = std::int64_t{1} << 62;
 
-// Shows a progress line, and ends with the first documents that reach `most_bytes`. A malformed document is passed over
-// and counted, or a UserError, as the words say.
-CountedText count_text(const DocumentWords& words, const data::TrainFamily& family,
+struct TextToCount {
+  std::vector<std::string> inputs;
+  data::InputFormat format;
+  bool skip_bad = false;                     // a malformed document is passed over and counted, else a UserError
+  std::string skipping = "--on-error skip";  // what asks for that
+  bool pieces = true;                        // false: a tokenizer is there, and the text may be bytes of any kind
+};
+
+// Shows a progress line, and ends with the first documents that reach `most_bytes`.
+CountedText count_text(const TextToCount& text, const data::TrainFamily& family,
                        const std::vector<std::string>& specials, std::int64_t most_bytes = kAllText);
 // `vocabulary` tokens without special ones, with a progress line.
 data::TrainedBpe merge_pieces(const std::vector<data::CountedPiece>& pieces, std::int64_t vocabulary);

@@ -28,6 +28,7 @@
 #include "perf/fp8_choice.h"
 #include "perf/peak.h"
 #include "perf/scale.h"
+#include "report/json_rows.h"
 #include "report/run_record.h"
 #include "report/run_summary.h"
 #include "report/sinks.h"
@@ -61,6 +62,7 @@ struct Choice {
   std::vector<std::string> notes = {};  // on what was filled in
   bool first_run = false;               // on a folder of text
   bool explains_end = false;            // such a run, or one that goes on
+  std::string tokenizer = {};           // of a first run: to be written
 };
 
 // A run that is older than a default goes on as it began, whatever file or preset it is continued with, and what it
@@ -87,6 +89,19 @@ struct TrainRequest {
   bool resume = false, allow_change = false, dry_run = false, json = false;
 };
 
+// A new run's folder holds no run, and no tokenizer either: a run keeps its own there, and nothing else.
+void require_new(FileSystem& files, const Path& folder) {
+  if (train::holds_run(files, folder))
+    fail_user("{} already holds a run; continue it with --resume, or choose another --out", folder.string());
+  const Path kept = folder / train::kTokenizer;
+  std::error_code error;
+  if (!files.exists(kept) || (std::filesystem::is_directory(kept, error) && files.list(kept).empty())) return;
+  fail_user(
+      "{} is there already, and of no run; a run keeps its own tokenizer under that name: move it away, or choose "
+      "another --out",
+      kept.string());
+}
+
 // The configuration of a run on a folder of text, where that is what the word before the keys names.
 std::optional<Choice> choose_for_text(FileSystem& files, config::Sources sources, const TrainRequest& asked) {
   const std::string word = std::exchange(sources.file, "");
@@ -96,13 +111,13 @@ std::optional<Choice> choose_for_text(FileSystem& files, config::Sources sources
     fail_user("--resume goes on with the run in {}, which has its text in its own configuration: leave {} out",
               asked.out.empty() ? "--out DIR" : asked.out, word);
   if (sources.preset.empty()) sources.preset = "none";
-  const std::optional<TextFolder> text = find_text(files, word, asked_for(sources));
-  Choice choice{{}, asked.out.empty() ? new_folder(files, name_of(*text)) : Path(asked.out)};
-  if (train::holds_run(files, choice.folder))
-    fail_user("{} already holds a run; continue it with --resume, or choose another --out", choice.folder.string());
-  const FirstRun first = choose_first_run(files, *text, sources,
-                                          {.folder = choice.folder, .device = asked.device, .dry_run = asked.dry_run});
+  Choice choice{{}, asked.out.empty() ? new_folder(files, name_of_text(word)) : Path(asked.out)};
+  require_new(files, choice.folder);
+  const std::optional<TextFolder> text = find_text(files, word, asked_for(sources), choice.folder);
+  const FirstRun first =
+      choose_first_run(*text, sources, {.folder = choice.folder, .device = asked.device, .dry_run = asked.dry_run});
   choice.notes = first.notes;
+  choice.tokenizer = first.tokenizer;
   choice.first_run = choice.explains_end = true;
   choice.config = config::load(sources, [&](config::Config& config) {
     first.complete(config);
@@ -174,10 +189,11 @@ Choice choose(FileSystem& files, const ConfigWords& words, const TrainRequest& a
         "data.train names nothing: random tokens take its place in a dry run{}; train will ask for it",
         ends ? "" : fmt::format(", and {} steps that of train.epochs, which are counted in the data", kStandIn)));
   }
+  if (!train::holds_run(files, choice.folder)) require_new(files, choice.folder);
   choice.notes = std::move(notes);
   choice.explains_end = own && choice.config.origins.prefix({"data.train"}).starts_with(config::kChosen);
   std::string& tokenizer = choice.config.data.tokenizer;
-  if (const Path kept = choice.folder / "tokenizer";
+  if (const Path kept = choice.folder / train::kTokenizer;
       resume && !choice.config.origins.on_command_line("data.tokenizer") && tokenizer.starts_with('/') &&
       !files.exists(tokenizer) && files.exists(kept)) {
     log::note("data.tokenizer: there is no {} any more; the run goes on with its own copy, {}", tokenizer,
@@ -185,37 +201,6 @@ Choice choose(FileSystem& files, const ConfigWords& words, const TrainRequest& a
     tokenizer = kept.string();
   }
   return choice;
-}
-
-// A step keeps its rows on another number of ranks than the run had so far (`begun`: a run that goes on), or than the
-// configuration was made for. A launcher that starts a run again with fewer ranks gives the words that it was begun
-// with, so of a run that goes on its rows count, whatever train.accumulate they have, unless a change is allowed.
-void share_micro_batches(config::Config& c, std::int64_t ranks, const config::Config* begun = nullptr,
-                         bool given_counts = true) {
-  ranks /= c.parallel.sequence;  // groups of them, which have the micro-batches; so has parallel.ranks
-  const char* const who = c.parallel.sequence > 1 ? "group" : "rank";
-  const std::int64_t before = begun ? std::max<std::int64_t>(begun->parallel.ranks, 1) : c.parallel.ranks;
-  if (before == ranks || before == 0) {
-    if (ranks > 1) c.parallel.ranks = ranks;
-    return;
-  }
-  c.parallel.ranks = ranks;
-  if (given_counts && (begun || c.origins.on_command_line("train.accumulate"))) return;
-  if (begun && c.train.batch_size != begun->train.batch_size) return;  // which is refused where settings are compared
-  const auto share = [&](std::string_view step, std::string_view key, std::int64_t had, std::int64_t& micro_batches) {
-    const std::int64_t all = had * before;
-    if (micro_batches * ranks == all) return;
-    if (all % ranks != 0)
-      fail_user(
-          "{} has {} ({} = {} on {}), which {} cannot share alike; start a number of ranks that divides it, or give {}"
-          "{}",
-          step, counted(all, "micro-batch"), key, had, counted(before, who), counted(ranks, who), key,
-          begun ? " and --allow-change" : "");
-    micro_batches = all / ranks;
-  };
-  const config::Train had = begun ? begun->train : c.train;
-  share("a step", "train.accumulate", had.accumulate, c.train.accumulate);
-  share("the first step", "train.accumulate_from", had.accumulate_from, c.train.accumulate_from);
 }
 
 // Numbers in place of train.batch_size = "auto". A run that goes on keeps what it was given when it began; a folder
@@ -227,7 +212,7 @@ std::string put_batch_size(train::TrainOptions& options, device::Device& device,
     const config::Config begun = train::read_run_config(files, options.folder);
     config::Config shared = begun;
     shared.parallel.sequence = options.config.parallel.sequence;
-    share_micro_batches(shared, ranks.count(), &begun, false);
+    train::share_micro_batches(shared, ranks.count(), &begun, false);
     options.config = perf::adopt_batch_size(options.config, shared);
     return fmt::format("train.batch_size = auto: {}, as the run began", in_words(perf::setting_of(options.config)));
   }
@@ -269,13 +254,21 @@ config::Placement placement_of(const io::Json& json) {
 // document, has nothing to keep: its files go, so that the mended command finds the folder as this one did.
 class FolderAsFound final : public train::Observer {
  public:
-  // `first_run`: the tokenizer in the folder was made for it by this command.
-  FolderAsFound(FileSystem& files, const Path& folder, bool first_run)
+  FolderAsFound(FileSystem& files, const Path& folder)
       : files_(files), folder_(folder), there_(files.exists(folder)), held_run_(train::holds_run(files, folder)) {
     if (there_) before_ = files.list(folder);
-    if (!first_run) return;
-    std::erase(before_, "tokenizer");
-    there_ = !before_.empty();
+  }
+  ~FolderAsFound() override {  // with a tokenizer for a run that did not come to be
+    if (!taken_) put_back();
+  }
+  FolderAsFound(const FolderAsFound&) = delete;
+  FolderAsFound& operator=(const FolderAsFound&) = delete;
+
+  // Writes the tokenizer of a first run, which is all that there is of it until the run takes the folder.
+  void write_tokenizer(const std::string& text) {
+    wrote_tokenizer_ = true;
+    files_.create_folders(first_tokenizer(folder_).parent_path());
+    files_.replace(first_tokenizer(folder_), text);
   }
 
   void on(const train::Event& event) override {
@@ -286,11 +279,17 @@ class FolderAsFound final : public train::Observer {
 
   // On the thread of the run, or beside it where another rank ends all.
   void put_back() const {
-    if (held_run_ || !taken_ || stepped_) return;
+    if (held_run_ || stepped_ || !(taken_ || wrote_tokenizer_)) return;
+    if (!taken_ && train::holds_run(files_, folder_)) return;  // another's by now
+    const Path kept = folder_ / train::kTokenizer;
+    const auto was_there = [&](const std::string& name) { return std::ranges::find(before_, name) != before_.end(); };
     try {
-      if (!there_) return files_.remove_all(folder_);
+      if (!there_ && taken_) return files_.remove_all(folder_);
+      if (was_there(train::kTokenizer))  // and empty (require_new)
+        for (const std::string& name : files_.list(kept)) files_.remove_all(kept / name);
       for (const std::string& name : files_.list(folder_))
-        if (std::ranges::find(before_, name) == before_.end()) files_.remove_all(folder_ / name);
+        if (!was_there(name) && (taken_ || name == train::kTokenizer)) files_.remove_all(folder_ / name);
+      if (!there_ && files_.list(folder_).empty()) files_.remove_all(folder_);
     } catch (const std::exception& e) {  // the error that ended the run says more
       log::warn("{}: what the run left there stays: {}", folder_.string(), e.what());
     }
@@ -301,6 +300,7 @@ class FolderAsFound final : public train::Observer {
   Path folder_;
   bool there_, held_run_;
   std::atomic<bool> taken_ = false, stepped_ = false;
+  bool wrote_tokenizer_ = false;
   std::vector<std::string> before_;
 };
 
@@ -388,6 +388,21 @@ void keep_mode(config::Config& c, const config::Config* begun, std::int64_t rank
   }
 }
 
+// Whether the session before this restart, or one of the restarts before it, went on from the step. A launcher gives
+// the words that the run was begun with at every restart, and only the first of them means --from-step. Without any
+// events nothing is known, and a restart that nobody typed sets no newer checkpoints aside.
+bool went_back_before(FileSystem& files, const Path& run, std::int64_t step) {
+  bool before = true;
+  std::vector<std::string> problems;
+  const Path events = run / "events.jsonl";
+  report::JsonRows(files, events, problems).read_objects([&](const io::Json& row) {
+    if (report::text_or(row, "kind") == "started")
+      before = report::integer_or(row, "first_step", 0) == step || (before && !report::text_or(row, "restart").empty());
+    return true;
+  });
+  return before;
+}
+
 // The end of a run for a script: "run" is what `redline report --json` says of it, null where nothing was written.
 io::Json result_as_json(FileSystem& files, const Path& folder, const train::TrainResult& result) {
   constexpr const char* kOutcomes[] = {"finished", "stopped", "already finished", "dry run"};
@@ -409,15 +424,17 @@ io::Json result_as_json(FileSystem& files, const Path& folder, const train::Trai
 
 int train_as(const TrainRequest& asked, const ConfigWords& words, Ranks& ranks) {
   FileSystem& files = real_files();
+  train::StartLaps start(train::process_began());
   Choice choice = choose_together(files, words, asked, ranks);
+  if (choice.first_run) start.lap("choices");
   if (ranks.leads()) {  // which knows where each key was written; the others hear what comes of it
     std::optional<config::Config> begun;
     if (asked.resume) begun = train::config_of_run(files, choice.folder);
     keep_mode(choice.config, begun ? &*begun : nullptr, ranks.count());
     train::require_for_ranks(choice.config, ranks.count());
-    const bool given =
-        asked.allow_change && (!choice.own_config || choice.config.origins.on_command_line("train.accumulate"));
-    share_micro_batches(choice.config, ranks.count(), begun ? &*begun : nullptr, given);
+    const bool given = asked.allow_change && ranks.restart().empty() &&
+                       (!choice.own_config || choice.config.origins.on_command_line("train.accumulate"));
+    train::share_micro_batches(choice.config, ranks.count(), begun ? &*begun : nullptr, given);
   }
   const auto device = device::open_device(asked.device);
   if (!asked.dry_run) program::load_libraries(*device);
@@ -435,7 +452,8 @@ int train_as(const TrainRequest& asked, const ConfigWords& words, Ranks& ranks) 
   FirstRunEnd first_end;
   train::TrainOptions options;
   if (ranks.leads()) {
-    if (!asked.dry_run) as_found.emplace(files, choice.folder, choice.first_run);
+    if (!asked.dry_run) as_found.emplace(files, choice.folder);
+    if (as_found && !choice.tokenizer.empty()) as_found->write_tokenizer(choice.tokenizer);
     sinks.emplace(files, choice.config, choice.folder, fmt::format("redline {}", version()), asked.dry_run,
                   asked.json ? stderr : stdout);
     options.observers = {&sinks->observer()};
@@ -448,6 +466,14 @@ int train_as(const TrainRequest& asked, const ConfigWords& words, Ranks& ranks) 
   options.folder = choice.folder;
   options.resume = asked.resume;
   if (asked.from_step >= 0) options.from_step = asked.from_step;
+  if (ranks.leads() && options.from_step && !ranks.restart().empty() &&
+      went_back_before(files, choice.folder, *options.from_step)) {
+    sinks->observer().on(
+        train::Note{fmt::format("--from-step {}: the run went back there before {}; it goes on from its newest "
+                                "checkpoint",
+                                *options.from_step, ranks.restart())});
+    options.from_step.reset();
+  }
   options.allow_change = asked.allow_change;
   options.own_config = choice.own_config;
   options.dry_run = asked.dry_run;
@@ -460,7 +486,7 @@ int train_as(const TrainRequest& asked, const ConfigWords& words, Ranks& ranks) 
   const auto monitor =
       device->kind() == device::Kind::cpu || asked.dry_run ? nullptr : device::GpuMonitor::open(device->bus_id());
   options.gpu = monitor.get();
-  options.start.emplace(train::process_began());
+  options.start = start;
   options.start->lap("device");
   options.restart = ranks.restart();
   std::optional<Ranks::AtEnd> at_end;  // declared after what it uses; this thread's own end is below
@@ -537,7 +563,7 @@ int run_train(const Words& words) {
        "redline train --preset ping-95m --dry-run  memory and settings, without a step"});
   ConfigWords config;
   TrainRequest asked;
-  config.declare(arguments);
+  config.declare(arguments, true);
   arguments.text("--out", "DIR", asked.out, "the run's folder (default: runs/NAME-TIME)");
   arguments.flag("--resume", asked.resume,
                  "continue the run in --out from its newest whole checkpoint; nothing else need be given again");

@@ -92,7 +92,7 @@ struct Item {
 };
 
 // The files of the entry; those of a prepared folder as one.
-std::vector<Item> items_of(const std::string& entry, const std::string& key) {
+std::vector<Item> items_of(const std::string& entry, const std::vector<Path>& files) {
   std::vector<Item> items;
   std::map<Path, std::optional<std::size_t>> folders;  // the item that a prepared one is
   const Path base = base_of(entry);
@@ -101,7 +101,7 @@ std::vector<Item> items_of(const std::string& entry, const std::string& key) {
     const FileRole role = role_of(below.starts_with("..") ? path.filename().string() : below);
     return items.emplace_back(Item{path.string(), role, tokens});
   };
-  for (const Path& file : expand_paths({entry}, key)) {
+  for (const Path& file : files) {
     const Path parent = file.parent_path();
     const auto [folder, first] = folders.try_emplace(parent);
     if (first && is_prepared_folder(parent)) {
@@ -136,7 +136,12 @@ std::optional<RoleSplit> split_by_role(const std::string& entry, const std::stri
   std::error_code error;
   const bool pattern = !real_files().exists(entry) && entry.find_first_of("*?[") != entry.npos;
   if (!pattern && !std::filesystem::is_directory(entry, error)) return {};
-  const std::vector<Item> items = items_of(entry, key);
+  return split_by_role(entry, expand_paths({entry}, key));
+}
+
+std::optional<RoleSplit> split_by_role(const std::string& entry, const std::vector<Path>& files) {
+  const bool pattern = !real_files().exists(entry);
+  const std::vector<Item> items = items_of(entry, files);
   const auto any = [&](FileRole role) { return std::ranges::find(items, role, &Item::role) != items.end(); };
   const bool train = any(FileRole::train);
   if (!train && (pattern || (!any(FileRole::held_out) && !any(FileRole::test)))) return {};

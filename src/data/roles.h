@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/files.h"
+
 namespace redline::data {
 
 enum class FileRole { none, train, held_out, test };
@@ -31,6 +33,8 @@ struct RoleSplit {
 // part; beside token files called train, only token files. A path that is missing is a UserError that starts with
 // `key`.
 std::optional<RoleSplit> split_by_role(const std::string& entry, const std::string& key);
+// The same of some of its files.
+std::optional<RoleSplit> split_by_role(const std::string& entry, const std::vector<Path>& files);
 
 // "data.train: DIR: train.bin is trained on, val.bin is held out, by their names; ..."
 enum class RoleUse { train_and_hold_out, train, evaluate };

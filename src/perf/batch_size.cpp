@@ -254,6 +254,23 @@ std::vector<config::Config> relaxed_ways(const config::Config& config) {
   return ways;
 }
 
+namespace {
+
+// The plan of a setting with all in the host's memory that may lie there, and what is computed again as well or not.
+Plan least_moved(const config::Config& config, const Setting& setting, const Machine& machine) {
+  config::Config c = with_setting(config, setting);
+  c.memory.placement = train::placements(as_possible(c, machine), machine.kind, {}).back();
+  Plan least = make_plan(c, machine);
+  if (c.model.layers == 1) return least;
+  c.memory.placement.residuals = true;
+  c.memory.placement.recompute = "block";
+  c.memory.placement.recompute_layers = c.model.layers - 1;
+  Plan other = make_plan(c, machine);
+  return other.memory.total() < least.memory.total() ? other : least;
+}
+
+}  // namespace
+
 Choice choose_or_relax(const config::Config& config, const Machine& machine, const SearchOptions& options) {
   Choice asked = choose(config, machine, options);
   if (!asked.best.empty()) return asked;
@@ -278,15 +295,23 @@ Choice choose_or_relax(const config::Config& config, const Machine& machine, con
       asked.config = way;
     }
   }
+  if (config.memory.fit == "auto") asked.least_moved = least_moved(asked.config, asked.smallest->setting, machine);
   asked.enough_gpus = fewest_ranks(config, machine);
   if (asked.enough_gpus == 0) asked.enough_gpus = fewest_ranks(asked.config, machine);
   return asked;
 }
 
+namespace {
+
+bool is_limited(const config::Config& config, const Machine& machine) {
+  return config::bytes_of_amount(config.memory.limit) < machine.memory;
+}
+
+}  // namespace
+
 std::string room_in_words(const config::Config& config, const Machine& machine) {
-  if (config::bytes_of_amount(config.memory.limit) < machine.memory)
-    return fmt::format("memory.limit = {}", config.memory.limit);
-  return fmt::format("{:.1f} GiB", gib(machine.memory));
+  if (is_limited(config, machine)) return fmt::format("memory.limit = {}", config.memory.limit);
+  return train::memory_in_words(machine.memory);
 }
 
 std::vector<std::string> keys_to_set(const Choice& choice, const Setting& setting) {
@@ -305,22 +330,35 @@ std::vector<std::string> keys_to_set(const Choice& choice, const Setting& settin
 
 namespace {
 
-std::string needs_in_words(const Plan& p) { return fmt::format("{:.1f} GiB", gib(p.memory.total())); }
+// What counts against the room that room_in_words() tells.
+std::string needs_in_words(const Plan& p, const config::Config& config, const Machine& machine) {
+  return train::memory_in_words(is_limited(config, machine) ? p.memory.arena : p.memory.total());
+}
 
-std::string why_nothing_fits(const Choice& choice, const Machine& machine) {
+std::string why_nothing_fits(const Choice& choice, const Machine& machine, const std::vector<std::string>& others) {
   const Plan& least = choice.smallest.value();
+  if (machine.memory <= machine.in_context)
+    return fmt::format("nothing fits into {}: the driver's context alone takes {}; take a device with more memory",
+                       room_in_words(choice.config, machine), train::memory_in_words(machine.in_context));
   std::string text = fmt::format(
       "nothing fits into {}: even {} of {} with train.recompute = \"{}\" and optim.moments = \"{}\" needs "
-      "{}; ",
+      "{}{}; ",
       room_in_words(choice.config, machine), counted(least.setting.batch_size, "row"),
       counted(choice.config.train.seq_len, "token"), least.setting.recompute, choice.config.optim.moments,
-      needs_in_words(least));
+      needs_in_words(least, choice.config, machine),
+      choice.least_moved && choice.least_moved->memory.total() < least.memory.total()
+          ? fmt::format(", and {} with all that can lie in the host's memory there",
+                        needs_in_words(*choice.least_moved, choice.config, machine))
+          : "");
+  for (const std::string& other : others) text += other + "; ";
   if (!choice.asked_for) return text + "`redline plan` looks for what would";
   if (const train::NotOnRanks* const no = train::refused_by(choice.config, Mode::fsdp); no && choice.enough_gpus == 0)
     return text +
            fmt::format("several GPUs share a run's state only without {}: plan without it, or make the model smaller",
                        no->setting);
-  if (choice.enough_gpus == 0) return text + "no number of GPUs mends that: make the model smaller";
+  if (choice.enough_gpus == 0)
+    return text +
+           (others.empty() ? "no number of GPUs mends that: make the model smaller" : "or make the model smaller");
   return text + fmt::format(
                     "{} hold it with parallel.mode = \"fsdp\" (redline plan --gpus {}), or make the model "
                     "smaller",
@@ -329,14 +367,15 @@ std::string why_nothing_fits(const Choice& choice, const Machine& machine) {
 
 }  // namespace
 
-std::string why(const Choice& choice, const Machine& machine) {
-  if (choice.best.empty()) return why_nothing_fits(choice, machine);
+std::string why(const Choice& choice, const Machine& machine, const std::vector<std::string>& others) {
+  if (choice.best.empty()) return why_nothing_fits(choice, machine, others);
   const Setting& chosen = choice.best[0].setting;
   std::string text;
   if (choice.asked_for) {
     const Plan& least = *choice.asked_for;
     text = fmt::format("as it was asked for nothing fits: even {} with train.recompute = \"{}\" needs {}; ",
-                       counted(least.setting.batch_size, "row"), least.setting.recompute, needs_in_words(least));
+                       counted(least.setting.batch_size, "row"), least.setting.recompute,
+                       needs_in_words(least, choice.config, machine));
     if (!choice.relaxed.empty()) text += fmt::format("with {} ", fmt::join(choice.relaxed, " "));
   }
   text += fmt::format("{} of {} fit into {}; of them this is the fastest", choice.fitting,
@@ -349,9 +388,10 @@ std::string why(const Choice& choice, const Machine& machine) {
     if (p.setting.recompute != chosen.recompute || p.setting.batch_size <= chosen.batch_size) continue;
     if (!larger || p.setting.batch_size < larger->setting.batch_size) larger = &p;
   }
-  if (kept) text += fmt::format("; keeping everything would need {}", needs_in_words(*kept));
+  if (kept) text += fmt::format("; keeping everything would need {}", needs_in_words(*kept, choice.config, machine));
   if (larger)
-    text += fmt::format("; {} would need {}", counted(larger->setting.batch_size, "row"), needs_in_words(*larger));
+    text += fmt::format("; {} would need {}", counted(larger->setting.batch_size, "row"),
+                        needs_in_words(*larger, choice.config, machine));
   if (choice.changed) text += "; no size that divides the rows of a step comes near it";
   return text;
 }
@@ -437,13 +477,18 @@ AutoBatch find_batch_size(const config::Config& config, device::Device& device, 
       row.state = TrialState::planned;
       return {.config = with_setting(config, row.setting), .tried = {row}, .rows_before = setting_of(config).rows()};
     }
-  if (choice.best.empty()) fail_user("train.batch_size = \"auto\": {}", why(choice, machine));
+  if (choice.best.empty()) {
+    const Room room = room_on(config, device, 1);
+    std::vector<std::string> others;
+    if (const auto need = host_needed(config, machine, room)) others.push_back(in_words(*need, config, room));
+    fail_user("train.batch_size = \"auto\": {}", why(choice, machine, others));
+  }
   if (choice.asked_for)  // which is the user's to decide
     fail_user(
         "train.batch_size = \"auto\": nothing fits into {}: even {} with train.recompute = \"{}\" needs "
         "{}; {} would fit",
         room_in_words(config, machine), counted(choice.asked_for->setting.batch_size, "row"),
-        choice.asked_for->setting.recompute, needs_in_words(*choice.asked_for),
+        choice.asked_for->setting.recompute, needs_in_words(*choice.asked_for, config, machine),
         fmt::join(keys_to_set(choice, choice.best[0].setting), " "));
 
   AutoBatch result;

@@ -32,7 +32,9 @@ struct Choice {
   // Of choose_or_relax(), where nothing fits as it was asked for:
   std::optional<Plan> asked_for = {};     // the least memory that it needs so
   std::vector<std::string> relaxed = {};  // the keys that let something fit, "optim.moments=8bit"
-  int enough_gpus = 0;                    // where nothing at all fits on one: so many hold it; 0: not even 1024
+  // Where nothing at all fits on one:
+  int enough_gpus = 0;                   // so many hold it; 0: not even 1024
+  std::optional<Plan> least_moved = {};  // `smallest` with all in the host's memory that may lie there
 };
 Choice choose(const config::Config& config, const Machine& machine, const SearchOptions& options = {},
               const Spread& spread = {});
@@ -64,8 +66,9 @@ std::vector<std::string> keys_to_set(const Choice& choice, const Setting& settin
 // The memory that a run may take: the machine's, or less where the user says so.
 std::string room_in_words(const config::Config& config, const Machine& machine);
 
-// One or two sentences: why the first of `best` is the choice, or why nothing fits and what would.
-std::string why(const Choice& choice, const Machine& machine);
+// One or two sentences: why the first of `best` is the choice, or why nothing fits and what would, with clauses of
+// whoever knows more of the latter.
+std::string why(const Choice& choice, const Machine& machine, const std::vector<std::string>& others = {});
 
 // The machine with the memory that is free on it now. Memory that the process holds already counts as the plan counts
 // it.

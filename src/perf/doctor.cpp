@@ -302,18 +302,21 @@ class Rules {
             {fmt::format("train.batch_size={}", best.batch_size)});
     f.mend = "larger micro-batches have larger products, and move weights and gradients less often";
     if (best.accumulate != own.accumulate) f.changes.push_back(fmt::format("train.accumulate={}", best.accumulate));
+    const std::int64_t ranks = std::max<std::int64_t>(c_.parallel.ranks, 1);  // each of which has such micro-batches
     if (best.rows() != own.rows())
       f.caution = fmt::format("a step then has {} instead of {}: optim.lr follows, by the root of the ratio as a rule",
-                              counted(best.rows(), "row"), own.rows());
+                              counted(best.rows() * ranks, "row"), own.rows() * ranks);
   }
 
   void ranks() {
-    if (seen_.slowest_rank < 0) return;
-    const double lag = std::clamp(seen_.slowest_rank_ms - seen_.median_rank_ms, 0.0, seen_.step_ms);
-    add(Illness::slow_rank, lag,
-        fmt::format("rank {} needs {} for a step, the one in the middle {}", seen_.slowest_rank,
-                    ms(seen_.slowest_rank_ms), ms(seen_.median_rank_ms)),
-        {}, "as recorded");
+    double lag = 0;
+    if (seen_.slowest_rank >= 0) {
+      lag = std::clamp(seen_.slowest_rank_ms - seen_.median_rank_ms, 0.0, seen_.step_ms);
+      add(Illness::slow_rank, lag,
+          fmt::format("rank {} needs {} for a step, the one in the middle {}", seen_.slowest_rank,
+                      ms(seen_.slowest_rank_ms), ms(seen_.median_rank_ms)),
+          {}, "as recorded");
+    }
     const double network = seen_.ranks_wait_ms - lag;
     if (network <= 0) return;
     Finding& f = add(
@@ -490,7 +493,7 @@ Diagnosis diagnose(const config::Config& config, const Machine& machine, const O
     if (f.mend.empty()) f.mend = f.row().mend;
     (f.row().optional ? d.options : d.findings).push_back(std::move(f));
   }
-  for (LearningIllness& l : illnesses_of_learning(config, seen.learned, make_plan(config, machine).parameters)) {
+  for (LearningIllness& l : illnesses_of_learning(config, seen.learned, make_plan(config, machine).active_parameters)) {
     Finding& f = d.findings.emplace_back();
     f.illness = l.illness;
     f.found = std::move(l.found);

@@ -28,7 +28,7 @@ struct Observed {
   double evaluation_ms = 0, sampling_ms = 0, saving_ms = 0;  // a step's share of each
   double save_seconds = 0;                                   // until a checkpoint was whole
   double ranks_wait_ms = 0, slowest_rank_ms = 0, median_rank_ms = 0;
-  std::int64_t slowest_rank = -1;  // -1: there is one rank
+  std::int64_t slowest_rank = -1;  // -1: there is one rank, or none is known yet
   std::string throttle;            // what held the clocks down, "": nothing
   std::optional<double> clock_mhz, max_clock_mhz;
   std::string slowest_stage;                                   // of the data pipeline; "": not known

@@ -81,7 +81,7 @@ class Solver {
     Fit fit{.room = room_, .asked = way({})};
     fit.fits = room_.holds(fit.asked.device, fit.asked.host);
     if (fit.fits) return fit;
-    const std::vector<config::Placement> all = sets();
+    const std::vector<config::Placement> all = train::placements(config_, machine_.kind, sharing_);
     if (room_.together > 0 && fit.asked.persistent > room_.together) return fit;  // wherever it lies
     if (bytes(all.back()).persistent > room_.device) return fit;                  // nothing else could help
     pool_.run(std::ssize(all), [&](std::int64_t i) { way(all[static_cast<std::size_t>(i)]); });
@@ -147,41 +147,21 @@ class Solver {
   }
 
   bool moves() const { return config_.memory.fit == "auto"; }
-  // What may lie in the host's memory, from nothing to all of it. Products read working copies where there are any,
-  // else the masters themselves. Gradients and what products read move once a micro-batch or twice, and all else once a
-  // step: they go last.
-  std::vector<config::Placement> sets() const {
-    const model::LoweringOptions o = model::lowering_options(config_, machine_.kind);
-    std::vector<config::Placement> all;
-    for (const bool masters : {false, true})
-      for (const bool moments : {false, true})
-        for (const bool averages : {false, true}) {
-          if ((masters && !o.has_copies()) || (averages && !o.average)) continue;
-          if (!moves() && (masters || moments || averages)) continue;
-          all.push_back({.moments = moments, .masters = masters, .averages = averages});
-        }
-    if (!moves() || !model::streams_layers(sharing_)) return all;
-    const config::Placement state = all.back();
-    for (const auto& [gradients, weights] : {std::pair{true, false}, {false, true}, {true, true}}) {
-      all.push_back(state);
-      all.back().gradients = gradients;
-      all.back().weights = weights;
-    }
-    return all;
-  }
-
-  // The fewest first layers that have to be computed again so that the rest fits. Each layer gives back about as much,
-  // so that the line through the bytes of the ends says where to look; every third time it is in the middle.
+  // The fewest first layers that have to be computed again so that the rest fits on the device. Each layer gives back
+  // about as much, so that the line through the bytes of the ends says where to look; every third time it is in the
+  // middle. The host has least to hold with the fewest: its limit is asked there alone.
   std::optional<FitWay> with_fewest_layers(const FitWay& none, config::Placement placement) const {
     std::int64_t too_few = 0, enough = config_.model.layers - 1;  // the last layer has nothing to gain
     if (enough < 1) return {};
     placement.recompute_layers = enough;
-    const WayBytes all = bytes(placement);
-    if (!fits(all)) return {};
-    std::int64_t most = none.device, least = all.device;
+    Room any_host = room_;
+    any_host.host = std::numeric_limits<std::int64_t>::max();
+    WayBytes found = bytes(placement);
+    if (!any_host.holds(found.device, found.host)) return {};
+    std::int64_t most = none.device, least = found.device;
     const auto look = [&](const WayBytes& there, std::int64_t layers) {
-      if (fits(there))
-        enough = layers, least = there.device;
+      if (any_host.holds(there.device, there.host))
+        enough = layers, least = there.device, found = there;
       else
         too_few = layers, most = there.device;
     };
@@ -198,6 +178,7 @@ class Solver {
       placement.recompute_layers = std::clamp(too_few + further, too_few + 1, enough - 1);
       look(bytes(placement), placement.recompute_layers);
     }
+    if (!fits(found)) return {};
     placement.recompute_layers = enough;
     return way(placement);
   }
@@ -224,8 +205,9 @@ Room room_on(const config::Config& config, const device::Device& device, int ran
 
 Room room_on(const config::Config& config, const Machine& machine) {
   const config::Memory& m = config.memory;
-  Room room{.device = std::min(machine.memory - machine.in_context, config::bytes_of_amount(m.limit)),
-            .host = config::bytes_of_amount(m.host_limit)};
+  const std::int64_t left = std::max<std::int64_t>(machine.memory - machine.in_context, 0);
+  Room room{.device = std::min(left, config::bytes_of_amount(m.limit)),
+            .host = std::min(machine.host_memory, config::bytes_of_amount(m.host_limit))};
   if (machine.kind == device::Kind::cpu) room.together = machine.memory;
   return room;
 }
@@ -253,6 +235,25 @@ std::optional<MovedCut> cut_that_moves(const config::Config& config, const Machi
   return best;
 }
 
+std::optional<HostNeed> host_needed(const config::Config& config, const Machine& machine, const Room& room) {
+  Room roomy = room;
+  roomy.host = std::numeric_limits<std::int64_t>::max();
+  if (config.memory.fit != "auto" || room.host == roomy.host) return {};
+  const auto need = [](const Setting& setting, const Fit& fit) {
+    return HostNeed{setting, std::ranges::min(fit.ways, {}, &FitWay::host).host};
+  };
+  if (const Fit fit = find_fit(config, machine, roomy); !fit.ways.empty()) return need(setting_of(config), fit);
+  const std::optional<MovedCut> cut = cut_that_moves(config, machine, roomy);
+  if (!cut || cut->fit.ways.empty()) return {};
+  return need(cut->setting, cut->fit);
+}
+
+std::string in_words(const HostNeed& need, const config::Config& config, const Room& room) {
+  const config::Config cut = with_setting(config, need.setting);
+  return train::more_host_in_words(config, fmt::format("{}", fmt::join(train::changed_keys(config, cut), " ")),
+                                   need.bytes, room.host);
+}
+
 std::string in_words(const config::Placement& p, const config::Config& config) {
   config::Config c = config;
   c.memory.placement = p;
@@ -278,8 +279,9 @@ std::string in_words(const config::Placement& p, const config::Config& config) {
 std::string in_words(const Fit& fit, const config::Config& config) {
   using train::memory_in_words;
   if (fit.fits) return fmt::format("{}: nothing has to move", memory_in_words(fit.asked.device));
-  const std::string needs = fmt::format("as asked the run needs {} of {}", memory_in_words(fit.asked.device),
-                                        memory_in_words(fit.room.device));
+  std::string needs = fmt::format("as asked the run needs {}", memory_in_words(fit.asked.device));
+  if (fit.room.device == 0) return needs + ", and the driver's context alone takes all that there is";
+  needs += fmt::format(" of {}", memory_in_words(fit.room.device));
   if (fit.ways.empty()) return needs + ", and no way to move bytes to the host or to compute more again fits";
   const FitWay& best = fit.ways[0];
   const auto cost = [&](const FitWay& way) { return 100 * (way.seconds / fit.asked.seconds - 1); };
@@ -294,25 +296,16 @@ std::string in_words(const Fit& fit, const config::Config& config) {
 std::vector<std::string> gains_of_types(const Fit& fit, const config::Config& config, const Machine& machine) {
   std::vector<std::string> gains;
   if (fit.fits) return gains;
-  std::vector<config::Config> all = train::relaxations(config);
-  std::erase_if(all, [&](const config::Config& c) { return c.train.seq_len != config.train.seq_len; });
-  if (config.precision.gradients == "fp32" && config.log.norms_every == 0) {
-    all.push_back(config);
-    all.back().precision.gradients = "bf16";
-  }
-  if (config.precision.masters == "fp32" && config.log.norms_every == 0 && config.train.average == "none" &&
-      model::lowering_options(config, machine.kind).has_copies()) {
-    all.push_back(config);
-    all.back().precision.masters = "bf16";
-  }
   constexpr double kNotable = 1.005;  // less would be told as 0%
-  for (const config::Config& coarser : all) {
+  double fastest = std::numeric_limits<double>::infinity();
+  for (const config::Config& coarser : train::coarser_types(config, machine.kind)) {
     const Fit other = find_fit(coarser, machine, fit.room);
     const double before = fit.found() ? fit.seconds() : 0, after = other.found() ? other.seconds() : 0;
     const std::int64_t less = fit.asked.device - other.asked.device;
-    if (after == 0) continue;
-    gains.push_back(fmt::format("{}: {} less, {}", fmt::join(train::changed_keys(config, coarser), " "),
-                                train::memory_in_words(less),
+    const std::vector<std::string> keys = train::changed_keys(config, coarser);
+    if (after == 0 || (keys.size() > 1 && after >= fastest)) continue;
+    fastest = std::min(fastest, after);
+    gains.push_back(fmt::format("{}: {} less, {}", fmt::join(keys, " "), train::memory_in_words(less),
                                 before == 0                 ? std::string("and it fits")
                                 : after * kNotable < before ? fmt::format("{:.0f}% faster", 100 * (before / after - 1))
                                                             : "no faster"));
@@ -324,10 +317,7 @@ std::string place_to_fit(config::Config& config, device::Device& device, const d
   config.memory.placement = {};
   if (!chooses(config)) return "";
   const Room room = room_on(config, device, ranks_here);
-  model::LoweringOptions options = model::lowering_options(config, device.kind());
-  options.sharing = sharing;
-  const model::LoweredModel asked = model::lower(config.model, options);
-  if (room.holds(asked.set.memory.device.total, 0)) return "";
+  if (room.holds(train::memory_needed(config, device.kind(), sharing), 0)) return "";
   const Fit fit = find_fit(config, machine_of(device), room, sharing);
   if (fit.fits || fit.ways.empty()) return "";
   config.memory.placement = fit.ways[0].placement;

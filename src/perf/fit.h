@@ -24,7 +24,7 @@ struct Room {
     return on_device <= device && on_host <= host && (together == 0 || on_device + on_host <= together);
   }
 };
-// With memory.limit and memory.host_limit. A machine that is planned for has as much memory of the host as it takes,
+// With memory.limit and memory.host_limit. A machine that is elsewhere has as much memory of the host as it takes,
 // unless the latter says otherwise.
 Room room_on(const config::Config& config, const device::Device& device, int ranks_here);
 Room room_on(const config::Config& config, const Machine& machine);
@@ -58,13 +58,24 @@ struct MovedCut {
 };
 std::optional<MovedCut> cut_that_moves(const config::Config& config, const Machine& machine, const Room& room);
 
+// For a step that fits in no way, as it is cut or otherwise: how much of the host's memory lets it fit, as it is cut if
+// that helps, else as `setting`. Nothing: no amount of it does.
+struct HostNeed {
+  Setting setting;
+  std::int64_t bytes = 0;  // the least of the ways that were found
+};
+std::optional<HostNeed> host_needed(const config::Config& config, const Machine& machine, const Room& room);
+// "with 121.40 GiB of the host's memory it would fit (memory.host_limit is 64GiB)".
+std::string in_words(const HostNeed& need, const config::Config& config, const Room& room);
+
 // "moments lie in the host's memory, the first 3 layers are computed again": what a placement moves; empty: nothing.
 std::string in_words(const config::Placement& placement, const config::Config& config);
 // "moments lie in the host's memory (1.20 GiB), ...": what a placement moves, how large it is, and its cost.
 std::string in_words(const Fit& fit, const config::Config& config);
 
-// What coarser moments, or gradients, would buy where the run does not fit as asked: "optim.moments=8bit: 38.0 GiB
-// less, 12% faster".
+// What coarser moments, gradients or masters would buy where the run does not fit as asked, and all of them at once
+// where that is faster than each alone:
+// "optim.moments=8bit: 38.0 GiB less, 12% faster". Where it fits in no way, all that are told let it fit.
 std::vector<std::string> gains_of_types(const Fit& fit, const config::Config& config, const Machine& machine);
 
 // Puts the fastest way that fits into the configuration, as memory.fit says, and tells it; empty where nothing moves:

@@ -22,8 +22,22 @@ using program::Node;
 
 constexpr int kSubsets = 8;  // of three products; a bit each, in this order
 constexpr std::array kProducts = {model::kFp8Forward, model::kFp8Input, model::kFp8Weight};
-constexpr double kTie = 0.005;             // of a linear's time in bf16: less is not worth the bits
-constexpr std::int64_t kSampleLayers = 2;  // whose casts stand for those of all layers
+constexpr double kTie = 0.005;  // of a linear's time in bf16: less is not worth the bits
+
+// Two layers, whose casts stand for those of all layers: one of each kind where some have experts and some are dense.
+config::Config sample_of(config::Config config) {
+  constexpr std::int64_t kLayers = 2;
+  config::Model& m = config.model;
+  if (m.layers <= kLayers) return config;
+  m.layers = kLayers;
+  if (!m.dense_layers.empty()) m.dense_layers = {0};
+  return config;
+}
+
+double layers_with(std::string_view linear, const config::Config& config) {
+  const model::ParameterTable table = model::family_of(config.model).table(config.model);
+  return static_cast<double>(std::ranges::count(table, linear, &model::ParameterSpec::fp8));
+}
 
 config::Config with_products(config::Config config, std::vector<std::string> products) {
   if (products.empty()) products.emplace_back(model::kNoFp8Products);
@@ -117,15 +131,13 @@ class LinearChoice {
       if (const auto it = fp8.find(name(p)); it != fp8.end()) fp8_[p] = it->second;
       if (fp8_[p].nodes > 0 && fp8_[p].problem.empty()) can |= 1 << p;
     }
-    const double layers = static_cast<double>(config_.model.layers);
-    config::Config sample = config_;
-    sample.model.layers = std::min(config_.model.layers, kSampleLayers);
+    const config::Config sample = sample_of(config_);
+    const double times = layers_with(linear_, config_) / layers_with(linear_, sample);
     std::array<int, kSubsets> order{0, 1, 2, 4, 3, 5, 6, 7};  // few products first: a tie is theirs
     for (const int subset : order) {
       if ((subset & can) != subset) continue;
       if (subset > 0)
-        casts_[index(subset)] = (beside_products(with_products(sample, names(subset)), machine) - beside_bf16) *
-                                layers / static_cast<double>(sample.model.layers);
+        casts_[index(subset)] = times * (beside_products(with_products(sample, names(subset)), machine) - beside_bf16);
       if (seconds(subset) < seconds(best_) - kTie * seconds(0)) best_ = subset;
     }
   }
@@ -192,9 +204,7 @@ Fp8Choice take_faster(const config::Config& config, const Machine& machine, cons
   // Those that a run rather takes come first: where the time for tuning ends, they have it.
   const std::map<std::string, Summed> fp8 = time_products(all, time, &machine),
                                       bf16 = time_products(none, time, &machine);
-  config::Config sample = none;
-  sample.model.layers = std::min(config.model.layers, kSampleLayers);
-  const double beside_bf16 = beside_products(sample, machine);
+  const double beside_bf16 = beside_products(sample_of(none), machine);
 
   Fp8Choice choice;
   std::vector<std::string> taken;

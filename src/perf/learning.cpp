@@ -203,8 +203,8 @@ class LearningRules {
     f.illness = Illness::few_tokens;
     f.found = fmt::format("{} of {} are {:.2g} tokens for each of {} parameters{}; about {:.0f} are usual",
                           counted(steps, "step"), counted(static_cast<std::int64_t>(a_step), "token"), each,
-                          in_words(static_cast<double>(parameters_)),
-                          c_.model.experts > 0 ? " that a token takes" : "", kUsualTokens);
+                          in_words(static_cast<double>(parameters_)), c_.model.experts > 0 ? " that a token takes" : "",
+                          kUsualTokens);
     f.costs = "most of what the model could learn";
   }
 

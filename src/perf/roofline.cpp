@@ -351,6 +351,7 @@ Machine machine_of(device::Device& device) {
   }
   m.name = device.name();
   m.memory = device.memory_bytes();
+  m.host_memory = device::available_host_bytes();
   return m;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -33,6 +34,8 @@ struct Machine {
   BothWays both_ways = {};
   std::int64_t memory = 0;      // bytes that a process may take in all
   std::int64_t in_context = 0;  // of them, by the driver's context and the libraries' kernels
+  // Of the host, what is free where the machine is this one; any other's has what a run takes.
+  std::int64_t host_memory = std::numeric_limits<std::int64_t>::max();
 };
 
 // A card of the table. Large copies are taken to reach the share of its bandwidth that was measured on an H200.

@@ -66,6 +66,7 @@ bool move_bytes(ScalePlan& s, const Filling& filling) {
   for (RankPlan& r : s.scaling)
     if (r.ranks == s.choice().ranks) r = s.choice();
   s.moved = in_words(fit, placed);
+  s.placement = placed.memory.placement;
   return true;
 }
 
@@ -161,7 +162,8 @@ ScalePlan plan_ranks_or_relax(const config::Config& config, const Machine& machi
   SearchOptions any = options;
   any.any_recompute = true;
   const auto may_fit = [&](const config::Config& way) {  // one plan tells whether there is anything to be found
-    return least_plan(way, machine, {.mode = train::modes_for(way, ranks).back(), .ranks = ranks}).fits;
+    const std::vector<Mode> modes = train::modes_for(way, ranks);
+    return !modes.empty() && least_plan(way, machine, {.mode = modes.back(), .ranks = ranks}).fits;
   };
   const auto fits_with = [&](const config::Config& way) {
     if (!may_fit(way)) return false;
@@ -282,7 +284,7 @@ ModeChoice choose_mode(const config::Config& config, const RankMachine& m, int r
   if (!m.fabric) {
     const std::int64_t allowed = std::min(m.machine.memory, config::bytes_of_amount(config.memory.limit));
     const auto fits = [&](const Way& way) {
-      const dist::Sharing sharing = dist::sharing_of(config.parallel, ranks - 1, ranks, way.mode);
+      const dist::Sharing sharing = dist::sharing_of(config.parallel, 0, ranks, way.mode);
       return train::memory_needed(config, m.machine.kind, sharing) <= allowed;
     };
     const auto zero1 = std::ranges::find(ways, Mode::zero1, &Way::mode);

@@ -46,7 +46,8 @@ struct ScalePlan {
   // Of plan_ranks_or_relax(), where nothing fits as it was asked for:
   std::optional<RankPlan> asked_for = {};     // the least memory that it needs so
   std::vector<std::string> relaxed = {};      // the keys that let something fit, "optim.moments=8bit"
-  std::string moved = {};                     // what lies elsewhere or is computed again, as memory.fit has it
+  std::string moved = {};                     // what lies elsewhere or is computed again, as memory.fit has it,
+  config::Placement placement = {};           // and where
   int enough_gpus = 0;                        // where nothing at all fits: so many hold it; 0: not even 1024
   std::vector<std::string> enough_with = {};  // with these keys; none: as it was asked for
 };

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <optional>
 #include <span>
 
@@ -33,7 +34,9 @@ std::span<const std::string_view> behind(const std::array<std::string_view, 3>& 
   return from(list, first).subspan(1);
 }
 
+// What shares rows has several ranks, whatever else is known of them.
 bool is_accepted(config::Config config) {
+  if (config.parallel.sequence > 1 && modes_for(config, 2).empty()) return false;
   const config::Train& t = config.train;
   const bool endless = t.max_steps == 0 && t.max_tokens == 0 && t.epochs == 0 && t.max_hours == 0;
   if (endless) config.train.max_tokens = 1;  // a plan need not have an end
@@ -43,6 +46,14 @@ bool is_accepted(config::Config config) {
   } catch (const UserError&) {
     return false;
   }
+}
+
+// Of the rank that has most: what fits is for all of them.
+program::MemoryPlan memory_of_largest(const config::Model& model, model::LoweringOptions options,
+                                      const dist::Sharing& sharing) {
+  options.sharing = sharing;
+  options.sharing.rank = model::largest_ranks(model, options).by_memory;
+  return model::lower(model, options).set.memory;
 }
 
 // Rows of half the length, twice as many micro-batches.
@@ -56,11 +67,17 @@ std::optional<config::Config> with_half_rows(config::Config config) {
   return config;
 }
 
-// The search for what fits: a device's memory, and how ranks share it.
+// The search for what fits: a device's memory and the host's, and how ranks share both.
 class Room {
  public:
-  Room(const config::Config& asked, device::Kind kind, std::int64_t available, const dist::Sharing& sharing)
-      : asked_(asked), kind_(kind), available_(available), sharing_(sharing) {}
+  Room(const config::Config& asked, device::Kind kind, std::int64_t available, const dist::Sharing& sharing,
+       int ranks_here)
+      : asked_(asked),
+        kind_(kind),
+        available_(available),
+        sharing_(sharing),
+        free_host_(device::available_host_bytes() / std::max(ranks_here, 1)),
+        host_(std::min(free_host_, config::bytes_of_amount(asked.memory.host_limit))) {}
 
   std::string advice() const {
     std::vector<std::string> ways;
@@ -73,24 +90,20 @@ class Room {
     take(with_largest_batch(asked_, sharing_), sharing_);
     for (const std::string_view moments : behind(kMoments, asked_.optim.moments))
       if (take(if_fits(with_moments(asked_, moments)), sharing_)) break;
-    if (can_share_more()) take(if_fits(shared_more(), all_shared()), all_shared());
+    if (can_share_more()) take(if_fits(shared_most(asked_), all_shared()), all_shared());
     if (!ways.empty()) return fmt::format("{} would fit", fmt::join(ways, " or "));
-    if (const std::string cut = with_all_moved(); !cut.empty()) return cut;
+    const config::Config row = with_rows(asked_, 1);
+    if (asked_.train.batch_size > 1 && is_accepted(row))
+      if (const std::optional<Moved> cut = with_least_on_host(row, sharing_); cut && holds(*cut))
+        return in_words(row, *cut);
 
     std::vector<config::Config> relaxed = relaxations(asked_);
     relaxed.insert(relaxed.begin(), asked_);
-    for (const config::Config& way : relaxed)
-      for (const std::string_view recompute : from(kRecomputes, asked_.train.recompute))
-        if (const auto found = with_largest_batch(with_recompute(way, recompute), sharing_))
-          return fmt::format("{} would fit", in_words(*found, sharing_));
-    if (can_share_more())
-      for (config::Config& way : relaxed) {
-        way.parallel.mode = "fsdp";
-        way.parallel.shards = 0;
-        if (const auto found = with_largest_batch(with_recompute(way, "block"), all_shared()))
-          return fmt::format("{} would fit", in_words(*found, all_shared()));
-      }
-    return nothing(relaxed);
+    const std::string found = relaxed_in_words(relaxed);
+    const std::vector<std::string> moved = moved_in_words(found.empty() ? with_types(relaxed) : std::vector{asked_});
+    std::vector<std::string> all = moved;
+    if (!found.empty()) all.insert(all.begin(), found);
+    return all.empty() ? nothing(with_types(relaxed)) : fmt::format("{}", fmt::join(all, "; "));
   }
 
  private:
@@ -131,28 +144,84 @@ class Room {
     return with_rows(config, 1);
   }
 
-  // The step cut into single rows, with all that can lie in the host's memory there; empty where that does not fit.
-  std::string with_all_moved() const {
-    if (asked_.memory.fit != "auto" || asked_.train.batch_size == 1) return "";
-    config::Config way = with_rows(asked_, 1);
-    if (!is_accepted(way)) return "";
-    model::LoweringOptions options = model::lowering_options(way, kind_);
-    options.sharing = sharing_;
-    const bool layers = model::streams_layers(sharing_);
-    options.placement = {.moments = true,
-                         .masters = options.has_copies(),
-                         .averages = options.average,
-                         .gradients = layers,
-                         .weights = layers,
-                         .residuals = true};
-    options.recompute = program::Recompute::block;
-    const program::MemoryPlan memory = model::lower(way.model, options).set.memory;
-    const std::int64_t host = memory.host.beyond_results();
-    const std::int64_t free = std::min(device::available_host_bytes(), config::bytes_of_amount(way.memory.host_limit));
-    if (memory.device.total > available_ || host > (kind_ == device::Kind::cpu ? free - memory.device.total : free))
-      return "";
+  bool moves() const { return asked_.memory.fit == "auto"; }
+
+  // A configuration with bytes in the host's memory and all but its last layer computed again.
+  struct Moved {
+    std::int64_t device = 0, host = 0;
+  };
+  Moved moved(config::Config way, const config::Placement& placement, const dist::Sharing& sharing) const {
+    way.memory.placement = placement;
+    if (way.model.layers > 1 && (placement.residuals || way.train.recompute != "block")) {
+      way.memory.placement.recompute = "block";
+      way.memory.placement.recompute_layers = way.model.layers - 1;
+    }
+    const program::MemoryPlan memory = memory_of_largest(way.model, model::lowering_options(way, kind_), sharing);
+    return {memory.device.total, memory.host.beyond_results()};
+  }
+  bool holds(const Moved& m) const { return m.device <= available_ && m.host <= host_ && holds_together(m); }
+  bool holds_together(const Moved& m) const { return kind_ != device::Kind::cpu || m.device + m.host <= free_host_; }
+
+  // The least of the host's memory with which a configuration fits on the device; nothing: with none, or nothing may
+  // move.
+  std::optional<Moved> with_least_on_host(const config::Config& way, const dist::Sharing& sharing) const {
+    if (!moves()) return {};
+    std::optional<Moved> least;
+    const auto look = [&](config::Placement placement) {
+      for (const bool residuals : {false, true}) {
+        placement.residuals = residuals && way.model.layers > 1;
+        const Moved m = moved(way, placement, sharing);
+        if (m.device <= available_ && holds_together(m) && (!least || m.host < least->host)) least = m;
+      }
+      return least.has_value();
+    };
+    const std::vector<config::Placement> all = placements(way, kind_, sharing);
+    if (!look(all.back())) return {};
+    for (const config::Placement& placement : std::span(all).first(all.size() - 1)) look(placement);
+    return least;
+  }
+  std::string in_words(const config::Config& way, const Moved& m) const {
     return fmt::format("{} ({}, and {} of the host's memory) would fit", changes_in_words(asked_, way),
-                       memory_in_words(memory.device.total), memory_in_words(host));
+                       memory_in_words(m.device), memory_in_words(m.host));
+  }
+
+  // The first of some configurations that fits, in rows as many as fit, with nothing in the host's memory.
+  std::string relaxed_in_words(const std::vector<config::Config>& relaxed) const {
+    for (const config::Config& way : relaxed)
+      for (const std::string_view recompute : from(kRecomputes, asked_.train.recompute))
+        if (const auto found = with_largest_batch(with_recompute(way, recompute), sharing_))
+          return fmt::format("{} would fit", in_words(*found, sharing_));
+    if (can_share_more())
+      for (const config::Config& way : relaxed)
+        if (const auto found = with_largest_batch(with_recompute(shared_most(way), "block"), most_shared()))
+          return fmt::format("{} would fit", in_words(*found, most_shared()));
+    return "";
+  }
+
+  // The first of them that fits with bytes in the host's memory, and the first that would if it had more. The run as
+  // asked in single rows is none of the former: whoever asks has tried it.
+  std::vector<std::string> moved_in_words(const std::vector<config::Config>& ways) const {
+    std::string more;
+    for (const config::Config& asked : ways) {
+      const config::Config way = with_rows(shared_most(asked), 1);
+      const std::optional<Moved> m = is_accepted(way) ? with_least_on_host(way, most_shared()) : std::nullopt;
+      if (!m) continue;
+      if (way == asked_ && holds(*m)) continue;
+      if (holds(*m)) return more.empty() ? std::vector{in_words(way, *m)} : std::vector{in_words(way, *m), more};
+      if (more.empty()) more = more_host_in_words(asked_, changes_in_words(asked_, way), m->host, host_);
+    }
+    return more.empty() ? std::vector<std::string>{} : std::vector{more};
+  }
+
+  // Configurations as relaxed, with coarser types where bytes may move: of the run as asked first, of the most relaxed
+  // one last.
+  std::vector<config::Config> with_types(const std::vector<config::Config>& relaxed) const {
+    if (!moves()) return relaxed;
+    std::vector<config::Config> all = {asked_}, last = coarser_types(relaxed.back(), kind_, most_shared());
+    for (config::Config& way : coarser_types(asked_, kind_, most_shared())) all.push_back(std::move(way));
+    all.insert(all.end(), relaxed.begin() + 1, relaxed.end());
+    if (!last.empty()) all.push_back(std::move(last.back()));
+    return all;
   }
 
   bool can_share_more() const {
@@ -165,8 +234,9 @@ class Room {
     sharing.shards = 0;
     return sharing;
   }
-  config::Config shared_more() const {
-    config::Config config = asked_;
+  dist::Sharing most_shared() const { return can_share_more() ? all_shared() : sharing_; }
+  config::Config shared_most(config::Config config) const {
+    if (!can_share_more()) return config;
     config.parallel.mode = "fsdp";
     config.parallel.shards = 0;
     return config;
@@ -177,39 +247,71 @@ class Room {
     std::int64_t bytes = 0;
     for (const config::Config& way : relaxed) {
       const config::Config smallest = with_rows(with_recompute(way, "block"), 1);
-      const std::int64_t n = needed(smallest, can_share_more() ? all_shared() : sharing_);
+      const std::int64_t n = needed(smallest, most_shared());
       if (!least || n < bytes) least = smallest, bytes = n;
     }
-    return fmt::format(
-        "even one row of {} with {} needs {}: {}, or make the model smaller", counted(least->train.seq_len, "token"),
-        fmt::format("optim.moments = \"{}\", train.recompute = \"block\"", least->optim.moments),
-        memory_in_words(bytes),
-        sharing_.alone() ? "take a device with more memory, or share the run among several (`redline plan --gpus N` "
-                           "tells how many it takes)"
-                         : "start more ranks");
+    std::string with = fmt::format("optim.moments = \"{}\", train.recompute = \"block\"", least->optim.moments);
+    for (const auto& [key, type] :
+         {std::pair{"gradients", least->precision.gradients}, {"masters", least->precision.masters}})
+      if (type != "fp32") with += fmt::format(", precision.{} = \"{}\"", key, type);
+    if (moves()) {
+      config::Placement all = placements(*least, kind_, most_shared()).back();
+      const std::int64_t alone = bytes;
+      for (const bool residuals : {false, true}) {
+        all.residuals = residuals && least->model.layers > 1;
+        bytes = std::min(bytes, moved(*least, all, most_shared()).device);
+      }
+      if (bytes < alone) with += " and all that can lie in the host's memory there";
+    }
+    return fmt::format("even one row of {} with {} needs {}: {}, or make the model smaller",
+                       counted(least->train.seq_len, "token"), with, memory_in_words(bytes),
+                       sharing_.alone()
+                           ? "take a device with more memory, or share the run among several (`redline plan --gpus N` "
+                             "tells how many it takes)"
+                           : "start more ranks");
   }
 
   const config::Config& asked_;
   device::Kind kind_;
   std::int64_t available_;
   dist::Sharing sharing_;
+  std::int64_t free_host_, host_;  // of the host's memory: what is free for a rank, and what it may take of that
 };
 
 }  // namespace
 
 std::int64_t memory_needed(const config::Config& config, device::Kind kind, const dist::Sharing& sharing) {
-  model::LoweringOptions options = model::lowering_options(config, kind);
-  options.sharing = sharing;
-  return model::lower(config.model, options).set.memory.device.total;
+  return memory_of_largest(config.model, model::lowering_options(config, kind), sharing).device.total;
 }
 
 std::int64_t memory_allowed(const config::Config& config, const device::Device& device) {
   return std::min(device.available_bytes(), config::bytes_of_amount(config.memory.limit));
 }
 
-std::string memory_in_words(std::int64_t bytes) {
-  constexpr double kSmall = 0.1;  // GiB
-  return gib(bytes) < kSmall ? fmt::format("{:.2f} MiB", 1024 * gib(bytes)) : fmt::format("{:.2f} GiB", gib(bytes));
+namespace {
+
+// Two decimals of the largest unit of which there is a tenth.
+std::string in_units(std::int64_t bytes, double (*round)(double)) {
+  constexpr double kSmall = 0.1;
+  const auto words = [&](double amount, std::string_view unit) {
+    return fmt::format("{:.2f} {}", round(100 * amount) / 100, unit);
+  };
+  if (const double amount = gib(bytes); amount >= kSmall) return words(amount, "GiB");
+  if (const double amount = 1024 * gib(bytes); amount >= kSmall) return words(amount, "MiB");
+  return words(1024 * 1024 * gib(bytes), "KiB");
+}
+
+}  // namespace
+
+std::string memory_in_words(std::int64_t bytes) { return in_units(bytes, std::round); }
+std::string enough_in_words(std::int64_t bytes) { return in_units(bytes, std::ceil); }
+
+std::string more_host_in_words(const config::Config& config, const std::string& way, std::int64_t needs,
+                               std::int64_t has) {
+  const bool limited = has == config::bytes_of_amount(config.memory.host_limit);
+  return fmt::format("with {} of the host's memory {} would fit ({})", enough_in_words(needs), way.empty() ? "it" : way,
+                     limited ? fmt::format("memory.host_limit is {}", config.memory.host_limit)
+                             : fmt::format("{} are free", memory_in_words(has)));
 }
 
 std::string what_is_recomputed(const config::Config& config) {
@@ -236,6 +338,47 @@ std::vector<config::Config> relaxations(const config::Config& asked) {
   return ways;
 }
 
+std::vector<config::Config> coarser_types(const config::Config& config, device::Kind kind,
+                                          const dist::Sharing& sharing) {
+  std::vector<config::Config> ways = relaxations(config);
+  std::erase_if(ways, [&](const config::Config& c) { return c.train.seq_len != config.train.seq_len; });
+  config::Config all = ways.empty() ? config : ways.back();
+  int types = ways.empty() ? 0 : 1;
+  const auto add = [&](std::string config::Precision::*type) {
+    config::Config way = config;
+    way.precision.*type = "bf16";
+    if (way == config || !sharing.alone() || !is_accepted(way)) return;
+    ways.push_back(std::move(way));
+    all.precision.*type = "bf16";
+    ++types;
+  };
+  add(&config::Precision::gradients);
+  if (model::lowering_options(config, kind).has_copies()) add(&config::Precision::masters);
+  if (types > 1) ways.push_back(std::move(all));
+  return ways;
+}
+
+std::vector<config::Placement> placements(const config::Config& config, device::Kind kind,
+                                          const dist::Sharing& sharing) {
+  if (config.memory.fit != "auto") return {{}};
+  const model::LoweringOptions o = model::lowering_options(config, kind);
+  std::vector<config::Placement> all;
+  for (const bool masters : {false, true})
+    for (const bool moments : {false, true})
+      for (const bool averages : {false, true}) {
+        if ((masters && !o.has_copies()) || (averages && !o.average)) continue;
+        all.push_back({.moments = moments, .masters = masters, .averages = averages});
+      }
+  if (!model::streams_layers(sharing)) return all;
+  const config::Placement state = all.back();
+  for (const auto& [gradients, weights] : {std::pair{true, false}, {false, true}, {true, true}}) {
+    all.push_back(state);
+    all.back().gradients = gradients;
+    all.back().weights = weights;
+  }
+  return all;
+}
+
 std::vector<std::string> changed_keys(const config::Config& from, const config::Config& to) {
   std::vector<std::string> keys;
   for (const std::string& name : config::differing_keys(from, to)) {
@@ -254,12 +397,12 @@ std::string changes_in_words(const config::Config& from, const config::Config& t
 }
 
 std::string what_would_fit(const config::Config& config, device::Kind kind, std::int64_t available,
-                           const dist::Sharing& sharing) {
-  return Room(config, kind, available, sharing).advice();
+                           const dist::Sharing& sharing, int ranks_here) {
+  return Room(config, kind, available, sharing, ranks_here).advice();
 }
 
 std::string memory_problem(const config::Config& config, std::int64_t needed, const device::Device& device,
-                           const dist::Sharing& sharing) {
+                           const dist::Sharing& sharing, int ranks_here) {
   const std::int64_t free = device.available_bytes(), available = memory_allowed(config, device);
   if (needed <= available) return "";
   const std::string has = available < free ? fmt::format("memory.limit allows {}", memory_in_words(available))
@@ -268,12 +411,13 @@ std::string memory_problem(const config::Config& config, std::int64_t needed, co
   const std::string_view refused =
       config.memory.fit == "none" ? "; memory.fit = \"auto\" looks for what may lie in the host's memory instead" : "";
   return fmt::format("the run needs {} and {}; {}{}; see {}", memory_in_words(needed), has,
-                     what_would_fit(config, device.kind(), available, sharing), refused, troubleshooting::kOutOfMemory);
+                     what_would_fit(config, device.kind(), available, sharing, ranks_here), refused,
+                     troubleshooting::kOutOfMemory);
 }
 
 void require_memory(const config::Config& config, std::int64_t needed, const device::Device& device,
-                    const dist::Sharing& sharing) {
-  if (const std::string problem = memory_problem(config, needed, device, sharing); !problem.empty())
+                    const dist::Sharing& sharing, int ranks_here) {
+  if (const std::string problem = memory_problem(config, needed, device, sharing, ranks_here); !problem.empty())
     fail_user("{}", problem);
 }
 

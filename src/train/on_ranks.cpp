@@ -104,4 +104,32 @@ void require_for_ranks(const config::Config& config, int ranks) {
     fail_user("{}", text);
 }
 
+void share_micro_batches(config::Config& c, std::int64_t ranks, const config::Config* begun, bool given_counts) {
+  // Groups of them, which have the micro-batches; so has parallel.ranks. Fewer ranks than a group needs are measured.
+  ranks = std::max<std::int64_t>(1, ranks / c.parallel.sequence);
+  const char* const who = c.parallel.sequence > 1 ? "group" : "rank";
+  const std::int64_t before = begun ? std::max<std::int64_t>(begun->parallel.ranks, 1) : c.parallel.ranks;
+  if (before == ranks || before == 0) {
+    if (ranks > 1) c.parallel.ranks = ranks;
+    return;
+  }
+  c.parallel.ranks = ranks;
+  if (given_counts && (begun || c.origins.on_command_line("train.accumulate"))) return;
+  if (begun && c.train.batch_size != begun->train.batch_size) return;  // which is refused where settings are compared
+  const auto share = [&](std::string_view step, std::string_view key, std::int64_t had, std::int64_t& micro_batches) {
+    const std::int64_t all = had * before;
+    if (micro_batches * ranks == all) return;
+    if (all % ranks != 0)
+      fail_user(
+          "{} has {} ({} = {} on {}), which {} cannot share alike; start a number of ranks that divides it, or give {}"
+          "{}",
+          step, counted(all, "micro-batch"), key, had, counted(before, who), counted(ranks, who), key,
+          begun ? " and --allow-change" : "");
+    micro_batches = all / ranks;
+  };
+  const config::Train had = begun ? begun->train : c.train;
+  share("a step", "train.accumulate", had.accumulate, c.train.accumulate);
+  share("the first step", "train.accumulate_from", had.accumulate_from, c.train.accumulate_from);
+}
+
 }  // namespace redline::train

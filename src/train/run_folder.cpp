@@ -125,7 +125,10 @@ SettingChanges compare_settings(const config::Config& before, const Path& where,
   if (rows(before) != rows(now))
     changes.sentences.push_back(fmt::format(
         "a step has {} rows now, and had {}; the learning rate is not scaled with them", rows(now), rows(before)));
-  if (before.precision != now.precision)
+  if (before.precision.masters != now.precision.masters)
+    changes.sentences.push_back(now.precision.masters == "bf16" ? "weights are rounded from fp32 to bf16"
+                                                                : "weights are taken from bf16 to fp32 as they are");
+  else if (before.precision != now.precision)
     changes.sentences.push_back("parameters and moments are the same in every precision: nothing of them is converted");
   if (before.optim.moments != now.optim.moments)
     changes.sentences.push_back(
@@ -297,7 +300,7 @@ void check_folder(const TrainOptions& options, FileSystem& files) {
 }
 
 void keep_tokenizer(FileSystem& files, const Path& run, const data::TokenizerFiles& tokenizer) {
-  const Path folder = run / "tokenizer";
+  const Path folder = run / kTokenizer;
   if (!tokenizer.empty()) files.create_folders(folder);
   for (const auto& [name, text] : tokenizer)
     if (!files.exists(folder / name) || files.read(folder / name) != text) files.replace(folder / name, text);

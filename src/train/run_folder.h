@@ -19,7 +19,8 @@ struct TrainOptions;
 
 inline constexpr const char* kRunConfig = "config.toml";
 inline constexpr const char* kCheckpoints = "checkpoints";
-inline constexpr const char* kStopFile = "stop";  // whoever makes it asks the run to stop, as SIGTERM does
+inline constexpr const char* kTokenizer = "tokenizer";  // the folder of its files
+inline constexpr const char* kStopFile = "stop";        // whoever makes it asks the run to stop, as SIGTERM does
 inline Path checkpoints_of(const Path& run) { return run / kCheckpoints; }
 
 // Whether a folder holds a run (or the beginnings of one).

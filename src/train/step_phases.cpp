@@ -78,7 +78,8 @@ Session::Session(const TrainOptions& o, device::Device& d, FileSystem& f, Keeper
       lowering(lowering_of_rank(o.config, o.team, d.kind())) {}
 
 void Session::require_memory() const {
-  if (!engine) train::require_memory(config, to_bind.set.memory.device.total, device, options.team.sharing);
+  const Team& team = options.team;
+  if (!engine) train::require_memory(config, to_bind.set.memory.device.total, device, team.sharing, team.ranks_here);
 }
 
 void Session::make_engine() {
@@ -133,8 +134,8 @@ data::Loader RunData::open_loader() {
     return data::Loader(data::open_training_corpus(data::corpus_options(config)), training_options());
   } catch (const data::NoRoomForBatches&) {
     const device::Device& device = session_.device;
-    const dist::Sharing& sharing = session_.options.team.sharing;
-    require_memory(config, memory_needed(config, device.kind(), sharing), device, sharing);
+    const Team& team = session_.options.team;
+    require_memory(config, memory_needed(config, device.kind(), team.sharing), device, team.sharing, team.ranks_here);
     throw;
   }
 }

@@ -32,6 +32,7 @@ namespace redline::train {
 // The ranks of a run, as one of them sees them. Rank 0 leads: it has the run's folder and speaks.
 struct Team {
   dist::Sharing sharing;
+  int ranks_here = 1;                               // of all ranks, those on this machine, which share its memory
   dist::Group* group = nullptr;                     // moves tensors; this and the rest are empty in a run alone
   io::Communicator* communicator = nullptr;         // words between ranks: of the loop,
   io::Communicator* saving = nullptr;               // and of the thread that writes checkpoints

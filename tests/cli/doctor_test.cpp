@@ -242,6 +242,18 @@ TEST_F(DoctorTest, ATinyBatch) {
   EXPECT_TRUE(says(first(said)["caution"].get<std::string>(), {"rows instead of 1"}));
 }
 
+// Made up: each of four ranks has one row of a step.
+TEST_F(DoctorTest, ATinyBatchOnRanksCountsTheRowsOfAll) {
+  const perf::Diagnosis d =
+      diagnosis_of({"gqa-180m",
+                    {"train.batch_size=1", "train.accumulate=1", "train.seq_len=256", "parallel.ranks=4"},
+                    step(20, 0.05)});
+  const auto tiny = std::ranges::find(d.findings, Illness::small_batch, &perf::Finding::illness);
+  ASSERT_NE(tiny, d.findings.end());
+  const std::string rows = tiny->changes.at(0).substr(std::string("train.batch_size=").size());
+  EXPECT_TRUE(says(tiny->caution, fmt::format("{} rows instead of 4", 4 * std::stoi(rows))));
+}
+
 // A real run.
 TEST_F(DoctorTest, RecomputeWithoutNeed) {
   const io::Json said = trained("a", {"train.recompute=block"});
@@ -424,6 +436,9 @@ TEST_F(DoctorTest, ASlowRank) {
   EXPECT_TRUE(says(d.findings[0].found, {"rank 3"}));
   run.step.ranks = train::RankPaces{39, 3, 157, 156};
   EXPECT_EQ(first_of(diagnosis_of(run)), "communication");
+  run.step.ranks = train::RankPaces{39, {}, {}, {}};  // no pace of another rank is known yet
+  EXPECT_EQ(first_of(diagnosis_of(run)), "communication");
+  for (const perf::Finding& f : diagnosis_of(run).findings) EXPECT_NE(f.illness, Illness::slow_rank);
 }
 
 // The plan speaks for a card that is not here.
@@ -442,6 +457,15 @@ TEST_F(DoctorTest, AConfigurationByThePlan) {
   EXPECT_EQ(found({"kernels.attention=reference"}), "reference_attention");
   EXPECT_EQ(found({"train.eval_every=1"}), "frequent_evaluation");
   EXPECT_EQ(found({"checkpoint.every=1"}), "frequent_saves");
+}
+
+// Both take the products in eight bits that a run would.
+TEST_F(DoctorTest, AStepInFp8IsThatOfThePlan) {
+  const Words words = {"gqa-180m", "precision.matmul=fp8", "--card",
+                       "b200",     "checkpoint.every=0",   "train.eval_every=0"};
+  const io::Json plan = io::parse_json(must(Words{"plan", "--json"} + words).out, "stdout");
+  const io::Json said = io::parse_json(run(Words{"doctor", "--json"} + words).out, "stdout");
+  EXPECT_NEAR(said["step_ms"].get<double>(), plan["expected"]["step_ms"].get<double>(), 0.01);
 }
 
 // On this machine the step is timed, and --try measures what the change brings.

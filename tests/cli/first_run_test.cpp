@@ -84,6 +84,43 @@ TEST(FirstRunRules, EverySettingIsAKeyWithAReason) {
     }
 }
 
+// What ends the run is what the steps, and all that is a part of them, are counted by.
+TEST(FirstRunRules, TheScheduleIsThatOfTheEndThatWasAskedFor) {
+  const FirstText text{1e7, 1024};
+  const FirstPlan hours{first_models()[0], 1e5, 6e7, 6, 0, false};  // ten minutes
+  const auto ended = [&](const FirstEnd& end) { return end_as_asked(hours, text, end, device::Kind::cpu); };
+  const auto setting = [&](const FirstPlan& plan, std::string_view key) {
+    for (const FirstSetting& s : first_settings(plan, text, 1. / 6, device::Kind::cpu))
+      if (s.key == key) return s;
+    return FirstSetting{};
+  };
+  const auto whole = [&](const FirstEnd& end, std::string_view key) {
+    return std::get<std::int64_t>(setting(ended(end), key).value);
+  };
+  EXPECT_EQ(ended({}).tokens, hours.tokens);
+  EXPECT_EQ(ended({.tokens = 60'000}).tokens, 60'000);
+  EXPECT_EQ(ended({.epochs = 2}).tokens, 2e7);
+  EXPECT_EQ(ended({.tokens = 3e7, .epochs = 2}).tokens, 2e7);
+  EXPECT_EQ(ended({.tokens = 9e9}).tokens, 9e9) << "ten minutes end nothing then";
+  EXPECT_EQ(ended({.tokens = 9e9, .timed = true}).tokens, hours.tokens);
+  EXPECT_EQ(ended({.steps = 100}).steps, 100);
+  EXPECT_EQ(ended({.steps = 1e9, .timed = true}).steps, 0);
+  EXPECT_EQ(ended({.steps = 1e9, .tokens = 60'000}).steps, 0);
+  EXPECT_EQ(whole({.tokens = 60'000}, "optim.warmup_steps"), 60'000 / 512 / 50);
+  EXPECT_EQ(whole({.tokens = 60'000}, "train.eval_every"), 6);
+  EXPECT_EQ(whole({.steps = 100}, "optim.warmup_steps"), 2);
+  FirstPlan asked = hours;
+  asked.rows = 4;
+  asked.accumulate = 2;
+  asked = end_as_asked(asked, text, {.tokens = 409'600}, device::Kind::cpu);
+  EXPECT_EQ(std::get<std::int64_t>(setting(asked, "optim.warmup_steps").value), 409'600 / (4 * 256 * 2) / 50);
+  EXPECT_TRUE(says(setting(ended({.tokens = 60'000}), "train.batch_size").reason, "some 117 steps"));
+  EXPECT_EQ(setting(ended({.tokens = 60'000}), "model.dropout").key, "") << "no text is seen twice";
+  EXPECT_EQ(setting(hours, "model.dropout").key, "model.dropout");
+  EXPECT_TRUE(says(setting(hours, "checkpoint.minutes").reason, "five times"));
+  EXPECT_FALSE(says(setting(ended({.tokens = 60'000}), "checkpoint.minutes").reason, "five times"));
+}
+
 class FirstRunTest : public ProgramTest {
  protected:
   FirstRunTest() {
@@ -106,6 +143,13 @@ class FirstRunTest : public ProgramTest {
   }
   std::string text(const std::string& name) { return real_files().read(folder_ / name); }
   const Words quick_ = {"--device", "cpu", "train.max_hours=0.002"};
+  // A model that trains in moments.
+  const Words small_ = {"--device",         "cpu",          "model.layers=1",   "model.hidden=32",
+                        "model.heads=2",    "model.ffn=64", "train.seq_len=64", "train.batch_size=2",
+                        "train.max_steps=2"};
+  void make_long() {  // enough for a tokenizer
+    for (int i = 0; i < 30; ++i) write("my_texts/long" + std::to_string(i) + ".txt", tale(600, i));
+  }
 };
 
 TEST_F(FirstRunTest, TrainsSamplesReportsAndSaysWhatIsNext) {
@@ -130,7 +174,7 @@ TEST_F(FirstRunTest, TrainsSamplesReportsAndSaysWhatIsNext) {
 }
 
 TEST_F(FirstRunTest, MoreTextGetsATokenizerAndKeysWin) {
-  for (int i = 0; i < 30; ++i) write("my_texts/long" + std::to_string(i) + ".txt", tale(600, i));
+  make_long();
   const Ran ran = must(Words{"train", "my_texts", "--out", "a", "model.layers=1", "model.hidden=32", "model.heads=2",
                              "model.ffn=64", "train.max_steps=20", "train.seq_len=64", "train.batch_size=2",
                              "optim.lr=1e-3", "--device", "cpu", "--json"});
@@ -143,6 +187,110 @@ TEST_F(FirstRunTest, MoreTextGetsATokenizerAndKeysWin) {
   const std::string config = text("a/config.toml");
   EXPECT_TRUE(
       says(config, {"hidden = 32", "lr = 0.001", "max_steps = 20", "max_hours = 0.0", "/a/tokenizer/tokenizer.json"}));
+}
+
+TEST_F(FirstRunTest, WhatLiesInItsFolderStays) {
+  make_long();
+  real_files().create_folders(folder_ / "own/tokenizer");
+  write("own/tokenizer/tokenizer.json", "{}");
+  write("own/tokenizer/vocab.txt", "precious");
+  expect_bad_input(Words{"train", "my_texts", "--out", "own"} + small_, {"own/tokenizer", "of no run", "--out"});
+  expect_bad_input(words_of("train quick --out own --device cpu train.max_steps=1"), {"own/tokenizer", "of no run"});
+  EXPECT_EQ(text("own/tokenizer/tokenizer.json"), "{}");
+  EXPECT_EQ(text("own/tokenizer/vocab.txt"), "precious");
+
+  // What cannot begin leaves a folder as it was, also where its tokenizer was made already.
+  const Words bad = Words{"train", "my_texts", "data.eval=nowhere"} + small_;
+  real_files().create_folders(folder_ / "notes/tokenizer");
+  write("notes/a.txt", "mine");
+  for (const char* out : {"notes", "new"}) {
+    EXPECT_EQ(run(bad + Words{"--out", out}).status, 2);
+    EXPECT_EQ(real_files().list(folder_ / "notes").size(), 2u);
+    EXPECT_TRUE(real_files().list(folder_ / "notes/tokenizer").empty());
+    EXPECT_FALSE(exists("new"));
+  }
+  for (const Words& dry : {Words{}, Words{"--dry-run"}}) {
+    expect_bad_input(Words{"train", "my_texts", "--out", "new", "model.vocab=300"} + small_ + dry,
+                     {"model.vocab is 300", "has a vocabulary of"});
+    EXPECT_FALSE(exists("new"));
+  }
+  must(Words{"train", "my_texts", "--out", "notes"} + small_);
+  EXPECT_TRUE(exists("notes/a.txt") && exists("notes/tokenizer/tokenizer.json"));
+}
+
+// Runs beside the text, where `redline train .` puts them, are no text: neither when the folder is listed nor later.
+TEST_F(FirstRunTest, RunsBelowTheTextAreNotRead) {
+  must(Words{"train", "my_texts", "--out", "my_texts/first run"} + small_);
+  EXPECT_TRUE(says(text("my_texts/first run/config.toml"), {"my_texts/0.txt\"", "my_texts/more/1.md\""}));
+  must({"train", "--resume", "--out", "my_texts/first run", "--device", "cpu", "train.max_steps=4"});
+  must({"export", "my_texts/first run", "--out", "my_texts/first run-model"});
+  const Ran again = must(Words{"train", "my_texts", "--out", "my_texts/b"} + small_);
+  EXPECT_TRUE(says(again.out, {"my_texts: 6 files", "2 folders of runs and models not read"}));
+  must({"train", "--resume", "--out", "my_texts/b", "--device", "cpu", "train.max_steps=4"});
+  const std::string line = "; cd my_texts && " + quoted(testing::program()) +
+                           " train . >../stdout 2>../stderr --device cpu " +
+                           "model.layers=1 model.hidden=32 model.heads=2 train.max_steps=1 --json";
+  const Ran here = must(run_line("--version" + line));
+  const io::Json json = io::parse_json(here.out, "stdout");
+  EXPECT_EQ(json["outcome"], "finished");
+  EXPECT_TRUE(json["folder"].get<std::string>().starts_with("runs/my_texts-"));
+  EXPECT_TRUE(says(here.err, "3 folders of runs and models not read"));
+}
+
+TEST_F(FirstRunTest, PrintsWordsThatAShellReadsBack) {
+  std::filesystem::rename(folder_ / "my_texts", folder_ / "my texts");
+  std::filesystem::create_directory_symlink("..", folder_ / "my texts/link");
+  const Ran ran = must(Words{"train", "my texts", "--out", "it's one"} + small_);
+  EXPECT_TRUE(
+      says(ran.out, {"redline sample 'it'\\''s one' --prompt", "redline train --resume --out 'it'\\''s one' ",
+                     "--out 'it'\\''s one-model'", "1 link to a folder not followed, the first: my texts/link"}));
+  expect_bad_input({"train", "it's one"}, {"redline report 'it'\\''s one'"});
+}
+
+// The tokenizer sees the text first, and a run that would end at its middle need not begin.
+TEST_F(FirstRunTest, ABadLineIsToldBeforeAnythingIsMade) {
+  real_files().create_folders(folder_ / "lines");
+  std::string lines;
+  for (int i = 0; i < 300; ++i) lines += "{\"text\": \"" + tale(1, i).substr(0, 20) + "\"}\n";
+  write("lines/a.jsonl", lines + "{\"text\": 7}\n");
+  write("lines/b.jsonl", lines);
+  for (const Words& dry : {Words{}, Words{"--dry-run"}})
+    expect_bad_input(Words{"train", "lines", "--out", "a"} + small_ + dry, {"a.jsonl:301", "data.on_error=skip"});
+  write("lines/a.jsonl", lines + "{\"title\": \"a\"}\n");
+  expect_bad_input(Words{"train", "lines", "--out", "a"} + small_,
+                   {"a.jsonl:301", "data.text_field", "data.on_error=skip"});
+  EXPECT_FALSE(exists("a"));
+  const Ran ran = must(Words{"train", "lines", "--out", "a", "data.on_error=skip"} + small_);
+  EXPECT_TRUE(says(ran.out, "1 malformed document passed over, the first: lines/a.jsonl:301"));
+}
+
+TEST_F(FirstRunTest, BytesOfAnyKindAreTakenWhereTheyAreAskedFor) {
+  real_files().create_folders(folder_ / "latin");
+  std::string latin;
+  for (int i = 0; i < 2000; ++i) latin += "gr\xFC\xDF dich\n";
+  write("latin/a.txt", latin);
+  expect_bad_input(Words{"train", "latin", "--out", "a"} + small_, {"latin/a.txt", "data.tokenizer=bytes"});
+  must(Words{"train", "latin", "--out", "a", "data.tokenizer=bytes"} + small_);
+}
+
+TEST_F(FirstRunTest, SamplesAreOfWholeCharacters) {
+  real_files().create_folders(folder_ / "chinese");
+  std::string chinese;
+  for (int i = 0; i < 2000; ++i) chinese += "\xE5\xA4\xA9\xE5\x9C\xB0";  // two characters
+  write("chinese/a.txt", chinese);
+  const Ran ran = must(Words{"train", "chinese", "--out", "a", "train.max_steps=60"} + small_);
+  EXPECT_TRUE(says(ran.out, {"--prompt \"\xE5\xA4\xA9\xE5\x9C\xB0", "|"}));
+  EXPECT_EQ(ran.out.substr(ran.out.find("The last sample")).find("\\xe5|"), std::string::npos) << ran.out;
+}
+
+TEST_F(FirstRunTest, KeysThatGoWithChoices) {
+  expect_bad_input(Words{"train", "my_texts", "--dry-run", "model.heads=3", "--device", "cpu"}, {"model.hidden (128)"});
+  must({"train", "my_texts", "--dry-run", "model.init_from=" + kFixtures + "llama-mha", "--device", "cpu"});
+  // A model of one's own has dropout, too, where the text is read often.
+  real_files().create_folders(folder_ / "short");
+  write("short/a.txt", tale(60, 1));
+  must(Words{"train", "short", "--out", "a"} + small_ + Words{"train.max_steps=200"});
+  EXPECT_TRUE(says(text("a/config.toml"), {"dropout = 0.1", "# chosen: the text is read about"}));
 }
 
 TEST_F(FirstRunTest, ADryRunWritesNothing) {
@@ -164,6 +312,10 @@ TEST_F(FirstRunTest, WhatIsNoFolderOfTextGetsASentence) {
   expect_bad_input({"train", "pictures"}, {"pictures", "no text that can be trained on", "a.png"});
   real_files().create_folders(folder_ / "runs/b");
   write("runs/b/metrics.jsonl", "{}\n");
+  expect_bad_input({"train", "my_texts/0.txt"},
+                   {"a file of text", "`redline train my_texts`", "data.train=my_texts/0.txt"});
+  expect_bad_input({"train", ""}, {"empty word", "DIR"});
+  expect_bad_input({"plan", "", "--card", "h200"}, {"empty word", "CONFIG"});
   expect_bad_input({"train", "runs"}, {"runs/b is a run", "--resume --out runs/b"});
   expect_bad_input({"train", "runs/b"}, {"runs/b is a run"});
   expect_bad_input({"train", kFixtures + "llama-mha"}, {"is a model", "model.init_from="});

@@ -204,7 +204,8 @@ TEST_F(LaunchOnCpu, APlanRefusesWhatARunRefusesInItsWords) {
                                    {"precision.gradients=bf16 parallel.mode=fsdp", "does not go with several ranks"},
                                    {"parallel.mode=ddp parallel.shards=2", "does not go with parallel.mode"},
                                    {"parallel.sequence=2 train.seq_len=63", "does not go with several ranks"},
-                                   {"parallel.shards=3", "start a multiple of 3"}}) {
+                                   {"parallel.shards=3", "start a multiple of 3"},
+                                   {"parallel.ranks=3", "which 2 ranks cannot share alike"}}) {
     const Words words = kTinyModel + words_of(keys);
     const std::string run_says = sentence(launch(words + words_of("train.max_steps=1 --out a")));
     EXPECT_TRUE(says(run_says, part)) << keys;
@@ -216,6 +217,27 @@ TEST_F(LaunchOnCpu, APlanRefusesWhatARunRefusesInItsWords) {
   EXPECT_TRUE(says(run_says, {"log.norms_every", "precision.gradients is \"bf16\""}));
   EXPECT_EQ(sentence(run(words_of("plan --card h200") + both)), run_says);
   EXPECT_FALSE(exists("a"));
+}
+
+// A launcher that starts a run again with fewer ranks gives the words that it was begun with, --allow-change among
+// them.
+TEST_F(LaunchOnCpu, ARestartOnFewerRanksKeepsTheRowsOfAStepWhateverIsAllowed) {
+  write("my.toml", "preset = \"quick\"\n[train]\naccumulate = 2\n");
+  const auto words = [](const std::string& more) {
+    return Words{"my.toml"} + kTinyModel + words_of("--out a " + more);
+  };
+  ASSERT_EQ(launch(words("train.max_steps=1")).status, 0);
+  ASSERT_EQ(launch(words("train.max_steps=2 --resume --allow-change train.seed=7")).status, 0);
+  const auto alone = [&](const char* restart, const std::string& more) {
+    ::setenv("REDLINE_RESTART", restart, 1);
+    const Ran ran = must(words_of("train --device cpu --resume --allow-change train.seed=7") + words(more));
+    ::unsetenv("REDLINE_RESTART");
+    return ran.out + ran.err;
+  };
+  const std::string restarted = alone("restart 1 of 5", "train.max_steps=3");
+  EXPECT_TRUE(says(restarted, {"train.accumulate = 4 (it was 2)", "parallel.ranks = 1 (it was 2)"}));
+  EXPECT_FALSE(says(restarted, "rows now")) << restarted;
+  EXPECT_TRUE(says(alone("", "train.max_steps=4 train.accumulate=2"), "a step has 4 rows now, and had 8"));
 }
 
 // Whoever makes the file is named as what stopped the run, for all ranks, and the state is saved.

@@ -2,6 +2,7 @@
 // and is refused with exit 2 where that is asked for or nothing would fit.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <map>
 #include <sstream>
 
@@ -39,6 +40,7 @@ TEST_F(MemoryLimits, NoneRefusesAndWhatNothingFitsIntoIsRefused) {
   expect_bad_input(train("a", "2", {"memory.limit=4MiB", "memory.fit=none"}),
                    {"memory.limit allows", "memory.fit = \"auto\""});
   expect_bad_input(train("a", "2", {"memory.limit=200KiB"}), {"memory.limit allows"});
+  expect_bad_input(train("a", "2", {"memory.limit=1KiB"}), {"memory.limit allows 1.00 KiB"});
   EXPECT_FALSE(exists("a"));
   expect_bad_input(train("a", "2", {"memory.limit=4GB"}), {"memory.limit", "4GB", "GiB"});
 }
@@ -54,6 +56,35 @@ TEST_F(MemoryLimits, PlanShowsTheWayAndTheNextBest) {
   EXPECT_LE(plan.at("arena_bytes").get<double>(), 20 * 0x1p30);
   EXPECT_EQ(plan.at("expected").at("step_ms"), ways[0].at("step_ms"));
   EXPECT_LE(ways[0].at("step_ms").get<double>(), ways[1].at("step_ms").get<double>());
+}
+
+// A plan and a run say how much of the host's memory would do, and that is enough.
+TEST_F(MemoryLimits, WhatTheHostLacksIsTold) {
+  const Words limits = words_of("train.batch_size=1 memory.limit=2200KiB");
+  const Words little = limits + Words{"memory.host_limit=1MiB"};
+  const auto amount_of = [](const std::string& text) {
+    const std::size_t end = text.find(" of the host's memory it would fit (memory.host_limit is 1MiB)");
+    if (end == text.npos) return std::string();
+    const std::size_t begin = text.rfind("with ", end) + 5;
+    return text.substr(begin, end - begin);
+  };
+  const Ran refused = run(train("a", "2", little));
+  const Words plan = words_of("plan --card cpu train.max_steps=2") + small_;
+  const Ran planned = must(plan + little);
+  for (const std::string& text : {refused.err, planned.out}) {
+    ASSERT_FALSE(amount_of(text).empty()) << text;
+    const Words enough = limits + Words{"memory.host_limit=" + amount_of(text)};
+    EXPECT_TRUE(says(must(train("b", "2", enough)).out, {"lie in the host's memory"}));
+    std::filesystem::remove_all(folder_ / "b");
+  }
+  const io::Json json = io::Json::parse(must(plan + little + Words{"--json"}).out);
+  EXPECT_GT(json.at("fit").at("more_host").at("bytes").get<double>(), 0x1p20);
+  EXPECT_TRUE(says(json.at("why").get<std::string>(), {"nothing fits", "memory.host_limit is 1MiB", "can lie"}));
+  // Where bytes that move let the step fit, no line says that nothing does.
+  const Ran fits = must(plan + limits);
+  EXPECT_TRUE(says(fits.out, {"choice    train.batch_size=1 train.accumulate=", ", with bytes moved as `fit` says"}))
+      << fits.out;
+  EXPECT_EQ(fits.out.find("smaller"), std::string::npos) << fits.out;
 }
 
 // The line of the batch says what is computed again as it runs, in a plan and in a run's header.

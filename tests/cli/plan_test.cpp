@@ -103,7 +103,7 @@ TEST_F(PlanCommand, ALittleMemoryChangesTheChoice) {
   EXPECT_EQ(some.at("choice").at("batch_size").get<int>() * some.at("choice").at("accumulate").get<int>(), 96);
   const Json none = with("10");
   EXPECT_TRUE(none.at("choice").is_null());
-  EXPECT_TRUE(says(none.at("why").get<std::string>(), {"nothing fits", "--gpus"}));
+  EXPECT_TRUE(says(none.at("why").get<std::string>(), {"lie in the host's memory", "--gpus"}));
 }
 
 // One GPU of several is the one-card plan, padded or not.
@@ -124,6 +124,26 @@ TEST_F(PlanCommand, ForManyGpusCountsRealTokens) {
   many.emplace_back("data.train=gone.jsonl");
   EXPECT_TRUE(says(must(many).out, {"how much that pads is not known", "gone.jsonl"}));
   EXPECT_TRUE(json_of(many).at("filling").contains("problem"));
+}
+
+// The picture of a step is of the step of the table: with padding, and with bytes that were moved.
+TEST_F(PlanCommand, ATraceComputesAsLongAsItsPlan) {
+  for (const char* line : {"plan ping-95m --card a100-80 data.packing=pad train.batch_size=16 train.accumulate=2",
+                           "plan qwen3-1.8b --card rtx-4090 --memory 12 train.batch_size=2 train.accumulate=1 "
+                           "optim.name=adamw"}) {
+    const Words words = words_of(line) + words_of("--gpus 2 --trace step.json");
+    const Json plan = json_of(words), trace = Json::parse(real_files().read(folder_ / "step.json"));
+    EXPECT_EQ(plan.at("moved").is_null(), words[1] == "ping-95m") << plan.at("why");
+    const Json* choice = nullptr;
+    for (const Json& mode : plan.at("modes"))
+      if (mode.at("mode") == plan.at("choice") && !choice) choice = &mode;
+    ASSERT_TRUE(choice) << line;
+    double computing = 0;
+    for (const Json& event : trace.at("traceEvents"))
+      if (event.at("ph") == "X" && event.at("tid") == 0 && event.at("cat") != "wait")
+        computing += event.at("dur").get<double>();
+    EXPECT_NEAR(computing / 1e3 / choice->at("compute_ms").get<double>(), 1, 1e-6) << line;
+  }
 }
 
 TEST_F(PlanCommand, ForEachCardCountsRealTokens) {
@@ -224,6 +244,28 @@ TEST_F(PlanCommand, AFolderIsARunOrAModel) {
   // Where a folder is no configuration, the sentence says what it is.
   expect_bad_input({"train", "hf"}, {"model.init_from=hf"});
   expect_bad_input({"train", "a"}, {"a/config.toml", "--resume --out a"});
+}
+
+// The micro-batches of a configuration are those of as many ranks as it was made for; others share them.
+TEST_F(PlanCommand, AStepKeepsItsRowsOnAnotherNumberOfGpus) {
+  write("a.toml",
+        "[model]\nlayers = 1\nhidden = 64\nheads = 2\nhead_dim = 32\nffn = 128\nvocab = 512\n[data]\n"
+        "train = \"random:512\"\n[train]\nseq_len = 64\nbatch_size = 2\naccumulate = 2\n[parallel]\nranks = 4\n");
+  const Words words = {"plan", "a.toml", "--card", "h100"};
+  const auto plan = [&](Words more) { return json_of(words + more); };
+  constexpr int kTokens = 2 * 64 * 2 * 4;
+  const Json one = plan({});
+  EXPECT_EQ(one.at("tokens_per_step"), kTokens);
+  EXPECT_EQ(one.at("accumulate"), 8);
+  for (const char* gpus : {"1", "2", "4", "8"})
+    EXPECT_EQ(plan({"--gpus", gpus}).at("tokens_per_step"), kTokens) << gpus;
+  EXPECT_EQ(plan({"train.accumulate=2"}).at("tokens_per_step"), kTokens / 4) << "as it is given";
+  EXPECT_TRUE(says(must({"plan", "a.toml", "--cards"}).out, {"1,024 tokens a step"}));
+  expect_bad_input(words + Words{"--gpus", "3"},
+                   {"a step has 8 micro-batches (train.accumulate = 2 on 4 ranks), which 3 ranks cannot share alike"});
+  const Ran doctor = run({"doctor", "a.toml", "--card", "h100", "--json"});
+  const Json said = Json::parse(doctor.out);
+  EXPECT_NEAR(said.at("tokens_per_s").get<double>() * said.at("step_ms").get<double>(), kTokens * 1e3, 1);
 }
 
 // What a run on several ranks refuses is not planned.

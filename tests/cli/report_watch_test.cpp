@@ -81,6 +81,8 @@ TEST_F(ReportWatch, FollowsARunAndStopsIt) {
   EXPECT_TRUE(says(text("training/stdout"), "continue with --resume"));
   const auto state_now = [&] { return testing::page_data(testing::get(port_, "/"))["runs"][0]["state"]; };
   EXPECT_TRUE(wait_until([&] { return state_now() == "stopped"; })) << "what has ended can be looked at";
+  EXPECT_TRUE(says(stop(token_), {"200 OK", "Nothing is running"}));
+  EXPECT_FALSE(exists("a/stop")) << "nobody would hear it";
   ::kill(watch_, SIGINT);
   EXPECT_EQ(end_of(watch_), kStopped);
   EXPECT_FALSE(exists("a/report.html")) << "nothing is written";

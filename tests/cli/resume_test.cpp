@@ -119,6 +119,36 @@ TEST_F(ResumeCommand, GoesOnFromAnOlderCheckpointAndLeavesTheNewer) {
   EXPECT_FALSE(says(rows, "\"step\":4,")) << "a row of a step that the run has taken back";
 }
 
+// A launcher repeats the words at every restart. The first start that gets there goes back; the rest go on from the
+// newest checkpoint.
+TEST_F(ResumeCommand, ARestartGoesBackToAStepOnce) {
+  const auto start = [&](const char* restart, const Words& words) {
+    ::setenv("REDLINE_RESTART", restart, 1);
+    const Ran ran = resume(words);
+    ::unsetenv("REDLINE_RESTART");
+    EXPECT_EQ(ran.status, 0) << ran.err;
+    return ran.out + ran.err;
+  };
+  const auto checkpoints = [&] { return real_files().list(folder_ / "a/checkpoints"); };
+  start("", {"train.max_steps=4", "checkpoint.keep=9"});
+  start("", {"train.max_steps=5"});
+  const std::string first = start("restart 1 of 9", {"train.max_steps=3", "--from-step", "2"});
+  EXPECT_TRUE(says(first, "newer checkpoints (steps 4, 5) are called step_N.left")) << "nobody had gone back yet";
+  for (const char* steps : {"train.max_steps=6", "train.max_steps=7"}) {
+    const std::string next = start("restart 2 of 9", {steps, "--from-step", "2"});
+    EXPECT_TRUE(says(next, {"--from-step 2: the run went back there before restart 2 of 9", "newest checkpoint"}));
+    EXPECT_FALSE(says(next, "are called step_N.left"));
+  }
+  EXPECT_EQ(checkpoints(),
+            (std::vector<std::string>{"step_00000002", "step_00000003", "step_00000006", "step_00000007"}));
+
+  const std::string typed = start("", {"train.max_steps=4", "--from-step", "2"});
+  EXPECT_TRUE(says(typed, "newer checkpoints (steps 3, 6, 7) are called step_N.left")) << typed;
+  fs::remove(folder_ / "a/events.jsonl");
+  const std::string unknown = start("restart 1 of 9", {"train.max_steps=5", "--from-step", "2"});
+  EXPECT_TRUE(says(unknown, "the run went back there before")) << "without events nothing is set aside";
+}
+
 TEST_F(ResumeCommand, AllowingAChangeNeedsARunThatGoesOn) {
   expect_bad_input({"train", "--allow-change", "--out", "b"}, {"--allow-change", "--resume"});
 }

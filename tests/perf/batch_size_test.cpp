@@ -136,7 +136,7 @@ TEST(ChooseOrRelax, WhatWouldNeedMoreNeedsMoreThanThereIs) {
   const Choice choice = choose_or_relax(c, machine);
   ASSERT_FALSE(choice.best.empty());
   EXPECT_EQ(choice.best[0].setting.batch_size, 1);
-  EXPECT_TRUE(says(why(choice, machine), {fmt::format("2 rows would need {:.1f} GiB", gib(two.memory.total()))}));
+  EXPECT_TRUE(says(why(choice, machine), {fmt::format("2 rows would need {:.2f} GiB", gib(two.memory.total()))}));
 }
 
 TEST(Choose, ChangesTheRowsOfAStepOnlyWhereTheyCannotBeCutWell) {

@@ -4,7 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include "base/random.h"
@@ -170,6 +172,76 @@ TEST(Fit, AFewLayersAreEnoughForALittle) {
   }
 }
 
+// What layers keep lies in the host's memory there: more layers need more of it, and the fewest that are enough decide.
+TEST(Fit, AHostsSmallRoomIsAskedForAsFewLayersAsAreEnough) {
+  const config::Config config =
+      config_of("llama-1.36b", {"model.layers=8", "train.seq_len=8192", "train.batch_size=1", "train.accumulate=8",
+                                "precision.matmul=fp8", "optim.name=adamw", "optim.moments=8bit"});
+  const Machine h200 = machine_named("h200");
+  const Room room{make_plan(config, h200).memory.arena - (std::int64_t{600} << 20), kRoomy};
+  const Fit roomy = find_fit(config, h200, room);
+  const auto moves = [](const FitWay& way) { return way.placement.residuals && !way.placement.state_on_host(); };
+  const auto way = std::ranges::find_if(roomy.ways, moves);
+  ASSERT_NE(way, roomy.ways.end());
+  ASSERT_LT(way->placement.recompute_layers, 6);
+  for (const std::int64_t less : {0, 1}) {
+    const Fit small = find_fit(config, h200, {room.device, way->host - less});
+    EXPECT_EQ(std::ranges::count(small.ways, way->placement, &FitWay::placement), 1 - less);
+  }
+}
+
+TEST(Fit, SaysHowMuchOfTheHostsMemoryWouldDo) {
+  const config::Config config = config_of("quick", {"train.batch_size=2", "train.seq_len=64", "precision.matmul=fp8"});
+  const Machine machine = machine_with_host();
+  const std::int64_t asked = find_fit(config, machine, {kRoomy, kRoomy}).asked.device;
+  std::set<std::int64_t> rows;
+  for (std::int64_t device = asked; device > asked / 16; device = device * 3 / 4) {
+    const Room none{device, 0};
+    if (find_fit(config, machine, none).found()) continue;
+    const std::optional<HostNeed> need = host_needed(config, machine, none);
+    if (!need) {
+      EXPECT_FALSE(find_fit(config, machine, {device, kRoomy}).found());
+      EXPECT_FALSE(cut_that_moves(config, machine, {device, kRoomy}));
+      continue;
+    }
+    EXPECT_TRUE(find_fit(with_setting(config, need->setting), machine, {device, need->bytes}).found());
+    EXPECT_TRUE(says(in_words(*need, config, none), {"of the host's memory", "would fit (0.00 KiB are free)"}));
+    rows.insert(need->setting.batch_size);
+  }
+  EXPECT_FALSE(rows.empty());
+  config::Config limited = config;
+  limited.memory.host_limit = "2MiB";
+  const Room room = room_on(limited, machine);
+  EXPECT_TRUE(says(in_words(HostNeed{setting_of(config), 3'000'000}, limited, room),
+                   {"with 2.87 MiB of the host's memory it would fit (memory.host_limit is 2MiB)"}));
+  limited.memory.fit = "none";
+  EXPECT_FALSE(host_needed(limited, machine, {asked / 2, 0}));
+}
+
+TEST(Fit, ACardThatItsContextFillsHasNoRoom) {
+  const config::Config config = config_of("quick");
+  Machine small = machine_named("rtx-4090");
+  small.memory = std::int64_t{512} << 20;
+  EXPECT_EQ(room_on(config, small).device, 0);
+  const Fit fit = find_fit(config, small);
+  EXPECT_FALSE(fit.found());
+  EXPECT_TRUE(says(in_words(fit, config), {"the driver's context alone takes all"})) << in_words(fit, config);
+  const Choice choice = choose_or_relax(config, small);
+  EXPECT_TRUE(says(why(choice, small), {"context alone takes 0.59 GiB", "more memory"})) << why(choice, small);
+}
+
+// A plan for this machine has what is free of the host's memory, as a run has; one for another has what it takes.
+TEST(Fit, TheHostsFreeMemoryBoundsPlansForThisMachine) {
+  device::CpuDevice device(1);
+  Machine here = machine_of(device);
+  EXPECT_GT(here.host_memory, 0);
+  EXPECT_LE(here.host_memory, device.memory_bytes());
+  here.host_memory = 1000;
+  EXPECT_EQ(room_on(config_of("quick"), here).host, 1000);
+  EXPECT_EQ(room_on(config_of("quick", {"memory.host_limit=0.5KiB"}), here).host, 512);
+  EXPECT_EQ(room_on(config_of("quick"), machine_named("h200")).host, std::numeric_limits<std::int64_t>::max());
+}
+
 TEST(Fit, LimitsAreOfTheConfiguration) {
   const config::Config config = config_of("quick", {"memory.limit=3MiB", "memory.host_limit=1.5GiB"});
   const Room room = room_on(config, machine_named("h200"));
@@ -186,6 +258,29 @@ TEST(Fit, NoneMovesNothingAndSaysWhatAutoWould) {
   device::CpuDevice device(1);
   EXPECT_EQ(place_to_fit(config, device, {}, 1), "");
   EXPECT_EQ(config.memory.placement, config::Placement{});
+}
+
+// Rank 0 decides for all of them, among which another one may have larger matrices.
+TEST(Fit, OnRanksItIsAboutTheOneThatNeedsMost) {
+  config::Config config =
+      config_of("quick", {"optim.name=muon", "train.batch_size=1", "train.seq_len=32", "model.layers=5",
+                          "model.hidden=128", "model.heads=4", "model.head_dim=32", "model.ffn=256"});
+  const dist::Sharing first{.rank = 0, .ranks = 4, .mode = Mode::fsdp};
+  const auto arena = [&](int rank) {
+    model::LoweringOptions o = model::lowering_options(config, device::Kind::cpu);
+    o.sharing = first;
+    o.sharing.rank = rank;
+    return model::lower(config.model, o).set.memory.device.total;
+  };
+  const std::int64_t of_first = arena(0), most = std::max({of_first, arena(1), arena(2), arena(3)});
+  ASSERT_LT(of_first + 4096, most);
+  device::CpuDevice device(1);
+  config.memory.limit = fmt::format("{}KiB", (of_first + most) / 2048);
+  EXPECT_TRUE(says(place_to_fit(config, device, first, 1), {"memory.fit = auto"}));
+  EXPECT_NE(config.memory.placement, config::Placement{});
+  for (int rank = 0; rank < 4; ++rank) EXPECT_LE(arena(rank), (of_first + most) / 2048 * 1024) << rank;
+  config.memory.limit = fmt::format("{}KiB", most / 1024 + 1);
+  EXPECT_EQ(place_to_fit(config, device, first, 1), "");
 }
 
 TEST(Fit, AnAutomaticBatchThatFitsNowhereMovesBytes) {
@@ -218,6 +313,21 @@ TEST(Fit, CoarserTypesAreToldAndNotTaken) {
   ASSERT_EQ(gains.size(), 3u);
   EXPECT_TRUE(says(gains[1], {"optim.moments=8bit", "MiB less", "faster"})) << gains[1];
   EXPECT_TRUE(says(gains[2], {"precision.gradients=bf16", "MiB less"})) << gains[2];
+}
+
+// Where none of them is enough alone, all of them at once may be.
+TEST(Fit, AllCoarserTypesAtOnceAreToldWhereTheyFit) {
+  const config::Config config = config_of("quick", {"train.batch_size=1", "train.seq_len=64", "optim.name=adamw",
+                                                    "memory.fit=none", "train.recompute=auto"});
+  const Machine machine = machine_with_host();
+  config::Config coarse = config;
+  coarse.optim.moments = "8bit";
+  coarse.precision.gradients = "bf16";
+  const Fit fit = find_fit(config, machine, {find_fit(coarse, machine, {kRoomy, 0}).asked.device, 0});
+  EXPECT_FALSE(fit.found());
+  const std::vector<std::string> gains = gains_of_types(fit, config, machine);
+  ASSERT_EQ(gains.size(), 1u);
+  EXPECT_TRUE(says(gains[0], {"optim.moments=8bit precision.gradients=bf16: ", "MiB less, and it fits"})) << gains[0];
 }
 
 // Products in bf16 have copies of the masters, which is what masters in bf16 are then.

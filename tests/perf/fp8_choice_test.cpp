@@ -101,6 +101,38 @@ TEST(Fp8Choice, ExpertsAreTakenByWhatTheMachineNeeds) {
   }
 }
 
+// Dense layers among those with experts have products of their own, wherever they stand, and each linear's casts count
+// in the layers that have it.
+TEST(Fp8Choice, DenseLayersAmongExpertsAreChosenToo) {
+  const Machine h200 = machine_named("h200");
+  const auto config_with = [](int layers, const std::string& dense) {
+    return fp8_config({fmt::format("model.layers={}", layers), "model.dense_layers=" + dense}, "qwen3-30b-a3b");
+  };
+  for (const char* dense : {"[0,1]", "[2]", "[3]", "[0,1,2]"}) {
+    const Fp8Choice choice = expect_fp8(config_with(4, dense), h200);
+    EXPECT_EQ(
+        model::fp8_candidates(model::family_of(choice.config.model).table(choice.config.model), 4096).linears.size(),
+        6u);
+    for (const char* product : {"down/forward", "expert_down/forward"})
+      EXPECT_EQ(std::ranges::count(choice.config.precision.fp8_products, product), 1) << dense << " " << product;
+  }
+  int taken = 0, left = 0;
+  for (const double gain : {1e-6, 1e-5, 3e-5, 1e-4, 1e-3}) {
+    std::set<std::int64_t> counts;
+    for (const int layers : {2, 6}) {  // one of them dense
+      const config::Config c = config_with(layers, "[1]");
+      TimedCard card{[&](const std::string&, bool fp8) { return fp8 ? 1e-6 : 1e-6 + gain; }};
+      card.table = model::family_of(c.model).table(c.model);
+      counts.insert(
+          std::ranges::count(take_faster(c, h200, card.time()).config.precision.fp8_products, "down/forward"));
+    }
+    EXPECT_EQ(counts.size(), 1u) << gain << ": five layers with experts change nothing for the dense one";
+    (*counts.begin() > 0 ? taken : left) += 1;
+  }
+  EXPECT_GT(taken, 0);
+  EXPECT_GT(left, 0);
+}
+
 // A plan takes the list that a run takes whose card has the rates that plans expect.
 TEST(Fp8Choice, APlanExpectsTheListOfARun) {
   const Machine machine = machine_named("h200");

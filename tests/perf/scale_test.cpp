@@ -171,18 +171,25 @@ TEST(Scale, Zero1GathersInTheOrderOfUse) {
     }
 }
 
-// The memory of a plan is the arena of the programs that the rank with the most of them runs.
+// The memory of a plan is the arena of the programs that the rank with the most of them runs: what a run compares with
+// the room, too, whichever rank asks.
 TEST(Scale, ARanksMemoryIsItsArena) {
-  for (const char* optimizer : {"adamw", "muon"}) {
-    const config::Config c = config_of("gqa-180m", {fmt::format("optim.name={}", optimizer)});
+  for (const auto& [optimizer, on_host] : {std::pair{"adamw", false}, {"muon", false}, {"muon", true}}) {
+    config::Config c = config_of("gqa-180m", {fmt::format("optim.name={}", optimizer)});
+    c.memory.placement.moments = on_host;
     for (const Mode mode : kModes)
       for (const int ranks : {2, 6}) {
         const Plan p = make_plan(c, machine_named("h200"), spread(mode, ranks));
-        const std::string name = fmt::format("{}, {} on {}", optimizer, name_of(mode), ranks);
+        const std::string name =
+            fmt::format("{}{}, {} on {}", optimizer, on_host ? ", moments moved" : "", name_of(mode), ranks);
         std::int64_t most = 0;
-        for (int rank = 0; rank < ranks; ++rank)
-          most = std::max(most, train::memory_needed(c, device::Kind::cuda, {rank, ranks, mode}));
+        model::LoweringOptions o = model::lowering_options(c, device::Kind::cuda);
+        for (int rank = 0; rank < ranks; ++rank) {
+          o.sharing = {rank, ranks, mode};
+          most = std::max(most, model::lower(c.model, o).set.memory.device.total);
+        }
         EXPECT_EQ(p.memory.arena, most) << name;
+        EXPECT_EQ(train::memory_needed(c, device::Kind::cuda, {1, ranks, mode}), most) << name;
         const std::int64_t beside = p.memory.total() - p.memory.context - p.memory.arena;
         EXPECT_EQ(beside, 768 << 20) << name << ": the library's";
       }
@@ -372,7 +379,7 @@ TEST(Scale, AdviceForRanksFits) {
 
   const ScalePlan none = plan({}, 2, 12);
   EXPECT_FALSE(none.choice().fits);
-  EXPECT_TRUE(says(why(none), {"no mode fits into 12.0 GiB", "--gpus"}));
+  EXPECT_TRUE(says(why(none), {"no mode fits into 12.00 GiB", "--gpus"}));
   EXPECT_EQ(why(none).find("no mode does not"), std::string::npos);
 
   // A little less than the least that it needs as it was asked for.
@@ -388,6 +395,21 @@ TEST(Scale, AdviceForRanksFits) {
   const ScalePlan tiny = plan({}, 2, 6);  // whatever the GPUs: rows must be shorter, too
   ASSERT_GT(tiny.enough_gpus, 2) << why(tiny);
   EXPECT_TRUE(plan(tiny.enough_with, tiny.enough_gpus, 6).choice().fits) << why(tiny);
+}
+
+// Rows of 4104 tokens are 513 for each of eight ranks, and halves of them cannot be shared alike.
+TEST(Scale, AdviceForSharedRowsKeepsThemShared) {
+  const config::Config c =
+      config_of("gqa-180m", {"model.heads=8", "model.kv_heads=8", "parallel.sequence=8", "train.seq_len=4104",
+                             "train.batch_size=1", "train.accumulate=1", "memory.fit=none"});
+  Machine machine = machine_named("h100");
+  const std::int64_t least = least_plan(c, machine, {.mode = Mode::fsdp, .ranks = 8}).memory.total();
+  for (const std::int64_t less : {std::int64_t{1}, least / 2}) {
+    machine.memory = least - less;
+    const ScalePlan s = plan_ranks_or_relax(c, machine, ndr("h100"), 8);
+    EXPECT_EQ(s.config.train.seq_len, 4104) << why(s);
+    for (const std::string& key : s.enough_with) EXPECT_FALSE(key.starts_with("train.seq_len")) << key;
+  }
 }
 
 // A run on ranks that does not fit moves bytes, so its plan does.
@@ -476,6 +498,12 @@ TEST(RankMode, WithoutAPlanItIsZero1WhereThatFits) {
   EXPECT_EQ(choose_mode(quick, cpus, 2).mode, dist::Mode::zero1);
   cpus.machine.memory = 1;
   EXPECT_EQ(choose_mode(quick, cpus, 2).mode, dist::Mode::fsdp) << "nothing fits";
+  // Whole matrices make shards uneven: the last rank has less than others.
+  const config::Config muon = config_of("quick", {"optim.name=muon"});
+  cpus.machine.memory = train::memory_needed(muon, device::Kind::cpu, {0, 4, Mode::zero1});
+  EXPECT_EQ(choose_mode(muon, cpus, 4).why, "it fits");
+  --cpus.machine.memory;
+  EXPECT_EQ(choose_mode(muon, cpus, 4).mode, dist::Mode::fsdp);
 }
 
 TEST(RankMode, ThePlanSaysWhichOfThoseThatFitIsFastest) {

@@ -7,6 +7,7 @@
 
 #include "config/load.h"
 #include "testing/says.h"
+#include "train/on_ranks.h"
 
 namespace redline::train {
 namespace {
@@ -112,6 +113,22 @@ TEST(MemoryAdvice, RelaxedConfigurationsAreAcceptedAndKeepTheTokensOfAStep) {
   }
 }
 
+// Ranks that share rows have as many tokens each: 130 are none of four.
+TEST(MemoryAdvice, RowsThatRanksShareAreHalvedAsFarAsTheyCan) {
+  for (const auto& [tokens, least] : {std::pair{2080, 520}, {1040, 260}, {260, 260}}) {
+    const config::Config c = config_with(
+        {fmt::format("train.seq_len={}", tokens), "parallel.sequence=4", "optim.name=adamw", "train.batch_size=1"});
+    std::int64_t shortest = tokens;
+    for (const config::Config& way : relaxations(c)) {
+      EXPECT_EQ(refusal(way, dist::Mode::fsdp), "") << changes_in_words(c, way);
+      shortest = std::min(shortest, way.train.seq_len);
+    }
+    EXPECT_LE(shortest, least);
+    const dist::Sharing sharing{.ranks = 4, .mode = dist::Mode::fsdp, .sequence = 4};
+    EXPECT_TRUE(says(what_would_fit(c, device::Kind::cpu, 1 << 20, sharing), {"more ranks"}));
+  }
+}
+
 // On several ranks the advice is of a rank's share, and that more can be shared comes first.
 TEST(MemoryAdvice, OnRanksItIsOfTheirShares) {
   const config::Config c = config_with({"optim.name=adamw", "train.batch_size=1", "train.accumulate=1"});
@@ -141,10 +158,76 @@ TEST(MemoryAdvice, NamesTheCutThatFitsWithBytesMoved) {
   EXPECT_EQ(still.find("of the host's memory"), still.npos) << still;
   moves.emplace_back("memory.host_limit=1MiB");
   const std::string bounded = what_would_fit(config_with(moves), device::Kind::cpu, available);
-  EXPECT_EQ(bounded.find("of the host's memory"), bounded.npos) << bounded;
+  EXPECT_TRUE(says(bounded, {"with ", "would fit (memory.host_limit is 1MiB)"})) << bounded;
+}
+
+// Where the host's memory is what is missing, the advice says how much would do, whatever the rows of a micro-batch, or
+// which types let the run fit into what there is.
+TEST(MemoryAdvice, SaysHowMuchOfTheHostsMemoryWouldDo) {
+  for (const char* rows : {"1", "4"}) {
+    const std::vector<std::string> asked = {
+        "model.layers=4",     "optim.name=adamw",      fmt::format("train.batch_size={}", rows),
+        "train.accumulate=2", "train.recompute=block", "memory.fit=auto"};
+    const auto with = [&](const std::string& limit) {
+      std::vector<std::string> words = asked;
+      words.push_back("memory.host_limit=" + limit);
+      return config_with(words);
+    };
+    const config::Config bounded = with("1KiB");
+    config::Config least = config_with({"model.layers=4", "optim.name=adamw", "optim.moments=8bit",
+                                        "train.recompute=block", "train.batch_size=1", "train.seq_len=128"});
+    const std::int64_t available = memory_needed(least, device::Kind::cpu) * 3 / 4;
+    const std::string advice = what_would_fit(bounded, device::Kind::cpu, available);
+    EXPECT_TRUE(says(advice, {"of the host's memory", "would fit (memory.host_limit is 1KiB)"})) << advice;
+    const std::size_t end = advice.find(" of the host's memory"), begin = advice.rfind("with ", end) + 5;
+    std::string amount = advice.substr(begin, end - begin);
+    const std::string enough = what_would_fit(with(amount), device::Kind::cpu, available);
+    EXPECT_EQ(enough.find("memory.host_limit is"), enough.npos) << amount << ": " << enough;
+    // A hundred times as many ranks share what is free: none of them has more of it than that.
+    const std::string many = what_would_fit(config_with(asked), device::Kind::cuda, available / 2, {}, 1 << 24);
+    EXPECT_TRUE(says(many, {"of the host's memory", "KiB are free)"})) << many;
+  }
+}
+
+TEST(MemoryAdvice, CoarserTypesAtOnceFitIntoASmallHost) {
+  const std::vector<std::string> asked = {"model.layers=4",    "optim.name=adamw", "train.batch_size=1",
+                                          "train.seq_len=128", "memory.fit=auto",  "precision.matmul=fp8"};
+  config::Config coarse = config_with(asked);
+  ASSERT_EQ(coarser_types(coarse, device::Kind::cpu).size(), 5u);
+  coarse = coarser_types(coarse, device::Kind::cpu).back();
+  coarse.train.recompute = "block";
+  std::vector<std::string> bounded = asked;
+  bounded.emplace_back("memory.host_limit=1KiB");
+  const std::string advice =
+      what_would_fit(config_with(bounded), device::Kind::cpu, memory_needed(coarse, device::Kind::cpu) * 21 / 20);
+  EXPECT_TRUE(says(advice, {"optim.moments = \"8bit\", precision.gradients = \"bf16\", precision.masters = \"bf16\" (",
+                            "would fit; with "}))
+      << advice;
+  EXPECT_EQ(coarser_types(coarse, device::Kind::cpu).size(), 0u) << "nothing is left";
+  EXPECT_EQ(coarser_types(config_with(asked), device::Kind::cpu, {0, 2, dist::Mode::fsdp}).size(), 2u);
+}
+
+// What even one row needs is what it needs with all in the host's memory that can lie there.
+TEST(MemoryAdvice, TheLeastIsWithAllThatMoves) {
+  const std::vector<std::string> words = {"model.layers=4", "optim.name=muon", "train.average=ema",
+                                          "train.batch_size=1", "train.seq_len=128"};
+  std::vector<std::string> moves = words;
+  moves.emplace_back("memory.fit=auto");
+  const auto least = [&](const std::vector<std::string>& asked) {
+    const std::string advice = what_would_fit(config_with(asked), device::Kind::cpu, 1 << 20);
+    EXPECT_TRUE(says(advice, {"even one row of 128 tokens", "make the model smaller"})) << advice;
+    const std::size_t at = advice.find(" needs ") + 7;
+    return config::bytes_of_amount(advice.substr(at, advice.find(':', at) - at));
+  };
+  EXPECT_LT(least(moves), least(words) * 3 / 4);
+  const std::int64_t enough = least(moves) * 101 / 100;
+  EXPECT_EQ(what_would_fit(config_with(moves), device::Kind::cpu, enough).find("even one row"), std::string::npos);
 }
 
 TEST(MemoryAdvice, SmallAmountsAreToldInMebibytes) {
+  EXPECT_EQ(memory_in_words(1024), "1.00 KiB");
+  EXPECT_EQ(memory_in_words(100'000), "97.66 KiB");
+  EXPECT_EQ(enough_in_words((std::int64_t{24} << 30) + 1), "24.01 GiB") << "an amount that is no less";
   EXPECT_EQ(memory_in_words(6'000'000), "5.72 MiB");
   EXPECT_EQ(memory_in_words(std::int64_t{24} << 30), "24.00 GiB");
   const config::Config c =

@@ -352,7 +352,12 @@ TEST(MastersRun, StopsAndResumesToTheSameBitsAndGoesOnFromTheOtherKind) {
         if (!same) {
           EXPECT_TRUE(any_has({error_of([&] { go_on(with_masters(is), after); })}, "--allow-change"));
         }
-        const std::vector<double> got = losses(go_on(with_masters(is), after, !same).seen);
+        const Ran rest = go_on(with_masters(is), after, !same);
+        EXPECT_EQ(any_has(rest.seen.notes, "weights are rounded from fp32 to bf16"),
+                  !same && is == std::string("bf16"));
+        EXPECT_EQ(any_has(rest.seen.notes, "weights are taken from bf16 to fp32"), !same && is == std::string("fp32"));
+        EXPECT_FALSE(any_has(rest.seen.notes, "nothing of them is converted"));
+        const std::vector<double> got = losses(rest.seen);
         ASSERT_EQ(got.size(), 5u);
         for (std::size_t i = 0; i < got.size(); ++i)
           EXPECT_NEAR(got[i], all[i + 5], same ? 0 : 0.02 * all[i + 5]) << matmul << ", " << was << " to " << is;

@@ -31,19 +31,24 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Folder by folder, so that the one that cannot be read is named. Links to folders are not followed.
 std::vector<Path> files_below(const Path& folder, const std::string& key) {
-  std::vector<Path> files;
-  std::error_code error;
-  for (fs::recursive_directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    // An empty or hidden file in a folder (.DS_Store) is no mistake; one that is named is.
-    std::error_code ignored;
-    if (it->path().filename().string().starts_with('.')) {
-      it.disable_recursion_pending();
-      continue;
+  std::vector<Path> files, folders = {folder};
+  while (!folders.empty()) {
+    const Path here = std::move(folders.back());
+    folders.pop_back();
+    std::error_code error;
+    for (fs::directory_iterator it(here, error), end; !error && it != end; it.increment(error)) {
+      // An empty or hidden file in a folder (.DS_Store) is no mistake; one that is named is.
+      if (it->path().filename().string().starts_with('.')) continue;
+      std::error_code ignored;
+      if (it->is_directory(ignored) && !it->is_symlink(ignored))
+        folders.push_back(it->path());
+      else if (it->is_regular_file(ignored) && it->file_size(ignored) > 0)
+        files.push_back(it->path());
     }
-    if (it->is_regular_file(ignored) && it->file_size(ignored) > 0) files.push_back(it->path());
+    if (error) fail_user("{}: the folder {} cannot be read: {}", key, here.string(), error.message());
   }
-  if (error) fail_user("{}: the folder {} cannot be read: {}", key, folder.string(), error.message());
   if (files.empty()) fail_user("{}: the folder {} holds no text", key, folder.string());
   std::ranges::sort(files);
   return files;

@@ -10,6 +10,7 @@
 #include "data/input/gzipped.h"
 #include "testing/says.h"
 #include "testing/temp_folder.h"
+#include "testing/without_rights.h"
 
 namespace redline::data {
 namespace {
@@ -119,6 +120,13 @@ TEST_F(TextInputTest, FoldersAndGlobsInOrder) {
   EXPECT_EQ(texts({(folder_ / "in/*.txt*").string(), (folder_ / "in/a").string()}), (Texts{"b", "c", "z"}));
   EXPECT_TRUE(says(error_of({(folder_ / "none.txt").string()}), {"INPUT", (folder_ / "none.txt").string()}));
   EXPECT_NE(error_of({}), "no error");
+}
+
+TEST_F(TextInputTest, TheFolderThatCannotBeReadIsNamed) {
+  write("in/a/b/x.txt", "x");
+  std::filesystem::permissions(folder_.path(), std::filesystem::perms(0755));
+  const redline::testing::WithoutRights rights(folder_ / "in/a/b");
+  EXPECT_TRUE(says(error_of({(folder_ / "in").string()}), "the folder " + (folder_ / "in/a/b").string() + " cannot"));
 }
 
 // Documents of all sizes around the buffer's, cut at every kind of place, are the same for every block size; and from
