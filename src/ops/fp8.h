@@ -9,7 +9,7 @@
 // Where ranks have parts of weights, each records the largest of its part, and scales follow from the largest of all
 // (Largest, SetScales). Products take their operands by rows of what is summed over: x and weight as they lie for
 // y = x W^T, but W, dy and x turned over for the gradients. Whoever casts writes either form or both.
-//   Columns of experts' rows (ops/grouped.h) may lie in blocks: the columns of the first kColumnBlock rows, then those
+//   Columns of experts' rows (ops/grouped.h) lie in blocks: the columns of the first kColumnBlock rows, then those
 // of the next, [blocks, d, kColumnBlock]. A product over some rows of many columns reads one piece of memory so, where
 // whole columns are as far apart as there are rows.
 #pragma once

@@ -112,12 +112,12 @@ struct GroupedFp8Product {
 };
 
 //   dweight[g] (+)= dy^T x over the rows of g, both turned over, / (scale of dy * scale of x)
-// dy and x are both in blocks (ops/fp8.h), or neither is.
+// dy and x are columns in blocks (ops/fp8.h).
 template <class T>
 struct GroupedFp8WeightGrad {
   static constexpr std::string_view kName = "grouped_fp8_weight_grad";
-  T dy;        // [m, n]  e5m2, or [blocks, m, kColumnBlock]
-  T x;         // [k, n]  e4m3, or [blocks, k, kColumnBlock]
+  T dy;        // [blocks, m, kColumnBlock]  e5m2
+  T x;         // [blocks, k, kColumnBlock]  e4m3
   T offsets;   // [groups + 1] i32
   T dy_scale;  // Fp8Scale
   T x_scale;   // Fp8Scale

@@ -10,9 +10,6 @@ namespace {
 
 using Nodes = std::vector<Node>;
 
-// Whether columns of experts' rows lie in blocks (ops/fp8.h). Whole ones stay until both were timed on a card.
-constexpr bool kExpertsInBlocks = false;
-
 // What becomes of a result at full width where its op writes it in eight bits.
 enum class FullWidth { optional, kept, dropped };  // optional: dropped where no other node reads it
 
@@ -129,7 +126,7 @@ class Fp8Pass {
     const std::size_t x = want(i, op.x, linear->x, DType::e4m3, false);
     const std::size_t dy = want(i, op.dy, linear->dy, DType::e5m2, false);
     products_.push_back({i, linear, x, dy});
-    if constexpr (requires { op.offsets; }) copies_[x].in_blocks = copies_[dy].in_blocks = kExpertsInBlocks;
+    if constexpr (requires { op.offsets; }) copies_[x].in_blocks = copies_[dy].in_blocks = true;
   }
   // Its logits read x as well, so the node that makes x still writes it; and x has a bound, since a norm makes it.
   void look_at(std::size_t i, const ops::LmLoss<ValueId>& op) {

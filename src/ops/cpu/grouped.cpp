@@ -33,10 +33,9 @@ std::int64_t each_group(const Tensor& offsets, std::int64_t n, const Visit& visi
   return at[groups];
 }
 
-// Columns in eight bits as numbers, [d, n], however they lie.
+// Columns in eight bits, which lie in blocks, as numbers, [d, n].
 std::vector<float> columns_of(const Tensor& t, std::int64_t n, ThreadPool& pool) {
   std::vector<float> numbers = numbers_of(t, pool);
-  if (t.shape.rank() == 2) return numbers;
   const std::int64_t d = t.shape[1];
   std::vector<float> columns(static_cast<std::size_t>(d * n));
   for_rows(pool, d, n, [&](std::int64_t begin, std::int64_t end) {

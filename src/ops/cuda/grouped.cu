@@ -113,28 +113,27 @@ __global__ void __launch_bounds__(kThreads)
   for (; i < static_cast<std::int64_t>(n) * columns; i += blocks * kThreads) c[i] = T(0.0f);
 }
 
-// How operands of a sum over rows lie: [n, d], turned over to [d, n], or that in blocks.
-enum class Lie { by_rows, by_columns, in_blocks };
+// How operands of a sum over rows lie: [n, d], or turned over, in blocks (ops/fp8.h).
+enum class Lie { by_rows, in_blocks };
 template <class T>
-__device__ View<T> view_of(const T* data, Lie lie, std::int32_t n, std::int32_t d, std::int32_t begin,
-                           std::int32_t rows, std::int32_t column) {
+__device__ View<T> view_of(const T* data, Lie lie, std::int32_t d, std::int32_t begin, std::int32_t rows,
+                           std::int32_t column) {
   const std::int32_t columns = min(d - column, kTile);
   if (lie == Lie::by_rows) return {data + static_cast<std::int64_t>(begin) * d + column, 1, d, columns, rows};
-  if (lie == Lie::by_columns) return {data + static_cast<std::int64_t>(column) * n + begin, n, 1, columns, rows};
   return {data + column * kColumnBlock, kColumnBlock, 1, columns, rows, d * kColumnBlock, begin};
 }
 
-// dweight[g] (+)= dy^T x over the rows of g, of n rows in all. Blocks: tiles of x's columns, tiles of dy's columns,
+// dweight[g] (+)= dy^T x over the rows of g. Blocks: tiles of x's columns, tiles of dy's columns,
 // groups.
 template <class A, class B>
 __global__ void __launch_bounds__(kThreads)
-    sum_over_groups(const A* dy, const B* x, const std::int32_t* offsets, float* dweight, std::int32_t n,
-                    std::int32_t m, std::int32_t k, bool accumulate, Lie lie, Scales scales) {
+    sum_over_groups(const A* dy, const B* x, const std::int32_t* offsets, float* dweight, std::int32_t m,
+                    std::int32_t k, bool accumulate, Lie lie, Scales scales) {
   const std::int32_t column = static_cast<std::int32_t>(blockIdx.x) * kTile, group = blockIdx.z;
   const std::int32_t row = static_cast<std::int32_t>(blockIdx.y) * kTile;
   const std::int32_t begin = offsets[group], rows = offsets[group + 1] - begin;
-  const View<A> left = view_of(dy, lie, n, m, begin, rows, row);
-  const View<B> right = view_of(x, lie, n, k, begin, rows, column);
+  const View<A> left = view_of(dy, lie, m, begin, rows, row);
+  const View<B> right = view_of(x, lie, k, begin, rows, column);
   multiply(left, right, dweight + (static_cast<std::int64_t>(group) * m + row) * k + column, k, accumulate,
            scales.of(0));
 }
@@ -157,12 +156,12 @@ void plain_rows(const Tensor& a, const Tensor& weight, const Tensor& offsets, co
   REDLINE_LAUNCHED();
 }
 template <class A, class B>
-void plain_sums(const Tensor& dy, const Tensor& x, const Tensor& offsets, const Tensor& dweight, std::int64_t n,
-                Lie lie, bool accumulate, Scales scales, const Launch& launch) {
+void plain_sums(const Tensor& dy, const Tensor& x, const Tensor& offsets, const Tensor& dweight, Lie lie,
+                bool accumulate, Scales scales, const Launch& launch) {
   const std::int64_t m = dweight.shape[1], k = dweight.shape[2];
   const dim3 blocks(blocks_for(k, kTile), blocks_for(m, kTile), static_cast<unsigned>(offsets.elements() - 1));
   sum_over_groups<A, B><<<blocks, kThreads, 0, launch.stream>>>(dy.as<A>(), x.as<B>(), offsets.i32(), dweight.f32(),
-                                                                small(n), small(m), small(k), accumulate, lie, scales);
+                                                                small(m), small(k), accumulate, lie, scales);
   REDLINE_LAUNCHED();
 }
 
@@ -177,7 +176,7 @@ void plain(const GroupedLinearInputGrad<Tensor>& op, const Launch& launch) {
 }
 void plain(const GroupedLinearWeightGrad<Tensor>& op, const Launch& launch) {
   for_type(op.x.dtype, [&]<class T>() {
-    plain_sums<T, T>(op.dy, op.x, op.offsets, op.dweight, op.x.rows(), Lie::by_rows, op.accumulate, {}, launch);
+    plain_sums<T, T>(op.dy, op.x, op.offsets, op.dweight, Lie::by_rows, op.accumulate, {}, launch);
   });
 }
 void plain(const GroupedFp8Product<Tensor>& op, const Launch& launch) {
@@ -192,8 +191,7 @@ void plain(const GroupedFp8Product<Tensor>& op, const Launch& launch) {
 void plain(const GroupedFp8WeightGrad<Tensor>& op, const Launch& launch) {
   REDLINE_CHECK(op.dy.dtype == DType::e5m2 && op.x.dtype == DType::e4m3, "a product of {} and {}", name_of(op.dy.dtype),
                 name_of(op.x.dtype));
-  plain_sums<__nv_fp8_e5m2, __nv_fp8_e4m3>(op.dy, op.x, op.offsets, op.dweight, op.n,
-                                           op.x.shape.rank() == 3 ? Lie::in_blocks : Lie::by_columns, op.accumulate,
+  plain_sums<__nv_fp8_e5m2, __nv_fp8_e4m3>(op.dy, op.x, op.offsets, op.dweight, Lie::in_blocks, op.accumulate,
                                            {op.dy_scale.as<Fp8Scale>(), op.x_scale.as<Fp8Scale>()}, launch);
 }
 

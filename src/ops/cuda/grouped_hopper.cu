@@ -12,12 +12,11 @@
 //   Rows of the next group that a tile of y or dx reaches into are computed and not written. In the last step of dW
 //   they would be summed over: the warps write zeros over them in shared memory, in both operands, as a NaN may be
 //   there.
-// In eight bits a step is 128 of the sum, and all operands lie as those of y do: dW takes dy and x turned over. Where
-// these lie in blocks (ops/fp8.h), a step is a block, and its boxes are one piece of memory each; else a box begins at
-// a multiple of 16 bytes of a row, or the copy engine ends the program with an illegal instruction. So a group's first
-// step begins with some of the group before, and what is not the group's are both ends of a box's rows. The
-// tensor cores keep some 14 bits of a sum of eight-bit products. Where all bits count, what they make of one step is
-// added to sums in registers, half of the columns at a time; meanwhile the other warp group has the tensor cores.
+// In eight bits a step is 128 of the sum, and all operands lie as those of y do: dW takes dy and x turned over, in
+// blocks (ops/fp8.h). A step is a block, and its boxes are one piece of memory each. So a group's first step begins
+// with some of the group before, and what is not the group's are both ends of a box's rows. The tensor cores keep some
+// 14 bits of a sum of eight-bit products. Where all bits count, what they make of one step is added to sums in
+// registers, half of the columns at a time; meanwhile the other warp group has the tensor cores.
 #include <cudaTypedefs.h>
 #include <cuda_fp8.h>
 
@@ -71,7 +70,6 @@ struct Arguments {
   std::int32_t depth;          // summed over, where the groups do not say it
   bool accumulate;
   const Fp8Scale *a_scale, *b_scale;  // of eight bits; of rows B has one a group
-  bool blocks;                        // in which A and B of dW lie
 };
 
 // Barriers of shared memory. A phase ends when all have arrived and all bytes that were announced have come. `parity`
@@ -256,17 +254,16 @@ __device__ auto turns_of_cluster() {
 }
 // Where the sum of a group's rows begins.
 template <class K>
-__device__ int sum_from(const Arguments& a, const GroupTile& tile) {
+__device__ int sum_from(const GroupTile& tile) {
   static_assert(!K::kEightBits || K::kDepth == kColumnBlock);
-  if constexpr (!K::kEightBits) return tile.begin;
-  return a.blocks ? tile.begin / K::kDepth * K::kDepth : tile.begin / 16 * 16;
+  return K::kEightBits ? tile.begin / K::kDepth * K::kDepth : tile.begin;
 }
 // A group without rows has one step, all of which clear_rest makes zeros, unless its gradient stays as it is.
 template <class K>
 __device__ int steps_of(const Arguments& a, const GroupTile& tile) {
   if constexpr (K::kOfRows) return (a.depth + K::kDepth - 1) / K::kDepth;
   if (tile.rows() == 0) return a.accumulate ? 0 : 1;
-  return (tile.end - sum_from<K>(a, tile) + K::kDepth - 1) / K::kDepth;
+  return (tile.end - sum_from<K>(tile) + K::kDepth - 1) / K::kDepth;
 }
 
 // The one thread that copies.
@@ -282,8 +279,8 @@ __device__ void fetch_tiles(const Arguments& a, std::uint32_t memory, const std:
       const std::uint32_t stage = memory + turn.stage * kStageBytes, full = memory + kBarriersAt + turn.stage * 8;
       await_phase(full + kStages * 8, turn.parity ^ 1);
       announce_bytes(full, kStageBytes);
-      int depth = s * K::kDepth + (K::kOfRows ? 0 : sum_from<K>(a, tile)), block = 0;
-      if (!K::kOfRows && a.blocks) block = depth / K::kDepth, depth = 0;
+      int depth = s * K::kDepth + (K::kOfRows ? 0 : sum_from<K>(tile)), block = 0;
+      if (!K::kOfRows && K::kEightBits) block = depth / K::kDepth, depth = 0;
 #pragma unroll
       for (int i = 0; i < kRowBoxes / kCluster; ++i) {
         const int box = rank * (kRowBoxes / kCluster) + i, row = tile.row + box * kBox;
@@ -439,7 +436,7 @@ __device__ void multiply_tiles(const Arguments& a, std::uint32_t memory, const s
       const std::uint32_t left = stage + half * kBoxBytes, right = stage + kRowBoxes * kBoxBytes;
       await_phase(memory + kBarriersAt + turn.stage * 8, turn.parity);
       if constexpr (!K::kOfRows) {
-        const int at = sum_from<K>(a, tile) + s * K::kDepth;
+        const int at = sum_from<K>(tile) + s * K::kDepth;
         const int from = max(tile.begin - at, 0), end = min(tile.end - at, K::kDepth);
         if (from > 0 || end < K::kDepth) clear_rest<K>(stage, from, end);
       }
@@ -587,8 +584,7 @@ void launch_product(const Operands& o, bool accumulate, const Launch& launch) {
                             .depth = small(o.a.columns()),
                             .accumulate = accumulate,
                             .a_scale = o.a_scale ? o.a_scale->as<Fp8Scale>() : nullptr,
-                            .b_scale = o.b_scale ? o.b_scale->as<Fp8Scale>() : nullptr,
-                            .blocks = !K::kOfRows && o.a.shape.rank() == 3};
+                            .b_scale = o.b_scale ? o.b_scale->as<Fp8Scale>() : nullptr};
   device::cuda::allow_shared(grouped_kernel<K>, kBytes);
   cudaLaunchAttribute cluster{};
   cluster.id = cudaLaunchAttributeClusterDimension;
