@@ -39,6 +39,10 @@ add_custom_target(redline_version
 set_source_files_properties("${PROJECT_SOURCE_DIR}/src/ops/cuda/cudnn/attention_cudnn.cpp"
   PROPERTIES COMPILE_OPTIONS "$<$<CONFIG:Release>:-O1>")
 
+# The same bits of every normal in every build, on processors and cards: products and sums are rounded one by one.
+set_source_files_properties("${PROJECT_SOURCE_DIR}/src/base/random.cpp" PROPERTIES COMPILE_OPTIONS -ffp-contract=off)
+set_source_files_properties("${PROJECT_SOURCE_DIR}/src/device/cuda/draw.cu" PROPERTIES COMPILE_OPTIONS -fmad=false)
+
 set(redline_rooms)
 set(lower_rooms)
 foreach(floor IN LISTS redline_floors)

@@ -1,47 +1,17 @@
-// Normals by the block, in loops that become vector code: the logarithm, sine and cosine of Box-Muller as polynomials.
+// Normals by the block, in loops that become vector code, and arrays of them.
 #include "base/random.h"
 
 #include <algorithm>
-#include <bit>
+
+#include "base/normals.h"
+#include "base/small_floats.h"
+#include "base/tensor.h"
+#include "base/thread_pool.h"
 
 namespace redline {
-namespace {
-
-constexpr std::size_t kBlock = 64;  // counters at a time: four words each, all in the first-level cache
-
-inline float open_unit(std::uint32_t word) { return (static_cast<float>(word) + 0.5f) * 0x1p-32f; }
-
-// log(u) of u = open_unit(word). With u = m 2^e, m in [2/3, 4/3), s = (m-1)/(m+1): log m = 2 (s + s^3/3 + s^5/5 + ...),
-// |s| <= 0.2. Near 1, where fp32 would lose u's last bits, m - 1 is -(1 - u), which it holds.
-inline float log_of(std::uint32_t word) {
-  constexpr std::uint32_t kTwoThirds = 0x3F2AAAABu;
-  const std::uint32_t shifted = std::bit_cast<std::uint32_t>(open_unit(word)) - kTwoThirds;
-  const float exponent = static_cast<float>(static_cast<std::int32_t>(shifted) >> 23);
-  const float m = std::bit_cast<float>((shifted & 0x007FFFFFu) + kTwoThirds);
-  const bool near_one = word >= 0xC0000000u;
-  const float below = near_one ? -open_unit(~word) : m - 1.0f, e = near_one ? 0.0f : exponent;
-  const float s = below / (2.0f + below), z = s * s;
-  const float series = 1.0f + z * (1.0f / 3 + z * (1.0f / 5 + z * (1.0f / 7 + z * (1.0f / 9 + z * (1.0f / 11)))));
-  return 2.0f * s * series + 0.693147181f * e;
-}
-
-struct SinCos {
-  float sine, cosine;
-};
-// Sine and cosine of 2 pi v, v in [0, 1]: Taylor's polynomials within an eighth of a turn of the nearest quarter.
-inline SinCos turn(float v) {
-  const auto quarter = static_cast<std::int32_t>(4.0f * v + 0.5f);
-  const float a = 6.28318531f * (v - 0.25f * static_cast<float>(quarter)), z = a * a;
-  const float s = a * (1.0f + z * (-1.0f / 6 + z * (1.0f / 120 + z * (-1.0f / 5040 + z * (1.0f / 362880)))));
-  const float c = 1.0f + z * (-1.0f / 2 + z * (1.0f / 24 + z * (-1.0f / 720 + z * (1.0f / 40320))));
-  const bool odd = quarter & 1;
-  const float sine = odd ? c : s, cosine = odd ? s : c;
-  return {quarter & 2 ? -sine : sine, (quarter + 1) & 2 ? -cosine : cosine};
-}
-
-}  // namespace
 
 void Random::fill_normals(std::uint64_t first, std::span<float> out) const {
+  constexpr std::size_t kBlock = 64;  // counters at a time: four words each, all in the first-level cache
   std::uint32_t words_of[4][kBlock];
   float drawn[4 * kBlock];
   for (std::size_t done = 0; done < out.size(); done += 4 * kBlock, first += kBlock) {
@@ -53,14 +23,31 @@ void Random::fill_normals(std::uint64_t first, std::span<float> out) const {
     for (std::size_t pair = 0; pair < 2; ++pair) {
 #pragma omp simd
       for (std::size_t i = 0; i < kBlock; ++i) {
-        const float radius = std::sqrt(-2.0f * log_of(words_of[2 * pair][i]));
-        const SinCos angle = turn(open_unit(words_of[2 * pair + 1][i]));
-        drawn[4 * i + 2 * pair] = radius * angle.cosine;
-        drawn[4 * i + 2 * pair + 1] = radius * angle.sine;
+        const float radius = std::sqrt(box_muller::squared_radius(words_of[2 * pair][i]));
+        const box_muller::Two two = box_muller::on_circle(radius, words_of[2 * pair + 1][i]);
+        drawn[4 * i + 2 * pair] = two.first;
+        drawn[4 * i + 2 * pair + 1] = two.second;
       }
     }
     std::copy_n(drawn, std::min(4 * kBlock, out.size() - done), out.begin() + static_cast<std::ptrdiff_t>(done));
   }
+}
+
+void draw(const Normals& from, const Tensor& to, ThreadPool& pool) {
+  REDLINE_CHECK(to.dtype == DType::f32 || to.dtype == DType::bf16, "normals in {}", name_of(to.dtype));
+  constexpr std::int64_t kGrain = 1 << 16, kPiece = 1 << 11;  // a piece stays in the first-level cache
+  pool.for_ranges(to.elements(), kGrain, [&](std::int64_t begin, std::int64_t end) {
+    float drawn[kPiece];
+    for (std::int64_t at = begin; at < end; at += kPiece) {
+      const std::span<float> some(drawn, static_cast<std::size_t>(std::min(kPiece, end - at)));
+      from.random.fill_normals(from.first + static_cast<std::uint64_t>(at / 4), some);
+      for (float& x : some) x = from.mean + from.std * x;
+      if (to.dtype == DType::f32)
+        std::ranges::copy(some, to.f32() + at);
+      else
+        std::ranges::transform(some, to.as<std::uint16_t>() + at, bf16_from_f32);
+    }
+  });
 }
 
 }  // namespace redline

@@ -9,6 +9,9 @@
 
 namespace redline {
 
+struct Tensor;
+class ThreadPool;
+
 struct PhiloxKey {
   std::uint32_t lo = 0, hi = 0;
 };
@@ -62,13 +65,23 @@ class Random {
     return out;
   }
   double normal(std::uint64_t index) const { return normals(index)[0]; }
-  // Standard normals in fp32: out[4 i + j] is normals(first + i)[j] within 2e-6. Many at a time: on one core of a
-  // Neoverse-V1 some 3 ns each, where normals() takes 25.
+  // Standard normals in fp32: out[4 i + j] is normals(first + i)[j] within 2e-6, the same bits in every build. Many at a
+  // time: on one core of a Neoverse-V1 some 3 ns each, where normals() takes 25.
   void fill_normals(std::uint64_t first, std::span<float> out) const;
 
  private:
   PhiloxKey key_;
   std::uint64_t stream_;
 };
+
+// An array of normals: its element i is mean + std * x, where x is number i % 4 of the index first + i / 4 as
+// fill_normals() has it. With a std of 0 it is a constant.
+struct Normals {
+  Random random;
+  std::uint64_t first = 0;
+  float mean = 0, std = 1;
+};
+// Writes all of an array in f32 or bf16 (device::Device::draw is the same in a device's memory).
+void draw(const Normals& from, const Tensor& to, ThreadPool& pool);
 
 }  // namespace redline

@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/random.h"
+#include "base/tensor.h"
 #include "base/thread_pool.h"
 
 namespace redline::device {
@@ -62,12 +64,13 @@ class Device {
   virtual std::int64_t available_bytes() const = 0;                  // that a run may still allocate
   virtual std::int64_t allocated_bytes() const = 0;                  // that redline holds on it now
   virtual std::unique_ptr<Buffer> allocate(std::int64_t bytes) = 0;  // contents undefined
-  // Copies and fills keep the order of the work given to the device; a host array is the caller's again on return.
+  // Copies, fills and draws keep the order of the work given to the device; a host array is the caller's again on return.
   virtual void copy_in(void* device_to, const void* host_from, std::int64_t bytes) = 0;
   virtual void copy_out(void* host_to, const void* device_from, std::int64_t bytes) = 0;
   virtual void fill(void* device_to, std::uint8_t byte, std::int64_t bytes) = 0;
-  virtual void wait() = 0;              // until all work given to it is done
-  virtual bool runs_ahead() const = 0;  // whether work goes on after the call that gave it
+  virtual void draw(const Normals& from, const Tensor& to) = 0;  // f32 or bf16; the same bits on every device
+  virtual void wait() = 0;                                       // until all work given to it is done
+  virtual bool runs_ahead() const = 0;                           // whether work goes on after the call that gave it
   virtual std::unique_ptr<Spans> make_spans() = 0;
   virtual std::unique_ptr<CopyLane> make_lane() = 0;
   // Memory of the host that copies reach while other work goes on; nothing where there is none. The host's available
@@ -90,6 +93,7 @@ class CpuDevice : public Device {
   void copy_in(void* to, const void* from, std::int64_t bytes) override;
   void copy_out(void* to, const void* from, std::int64_t bytes) override;
   void fill(void* to, std::uint8_t byte, std::int64_t bytes) override;
+  void draw(const Normals& from, const Tensor& to) override { redline::draw(from, to, pool_); }
   void wait() override {}
   bool runs_ahead() const override { return false; }
   std::unique_ptr<Spans> make_spans() override;

@@ -1,16 +1,13 @@
-// Lays parameters out back to back and draws their start.
+// Lays parameters out back to back and says how they start.
 #include "model/parameters.h"
 
 #include <algorithm>
 #include <cmath>
 #include <map>
 #include <numeric>
-#include <span>
 #include <vector>
 
 #include "base/hash.h"
-#include "base/random.h"
-#include "base/thread_pool.h"
 
 namespace redline::model {
 namespace {
@@ -71,28 +68,21 @@ std::int64_t active_count(const ParameterTable& table) {
 }
 
 void initialise(const ParameterTable& table, const FlatLayout& layout, std::uint64_t seed, const Range& here,
-                const PlaceFloats& place, const std::function<void()>& placed) {
-  ThreadPool pool;  // of this call: a start happens once
+                const DrawPart& draw) {
   for (std::size_t i = 0; i < table.size(); ++i) {
     const ParameterSpec& p = table[i];
-    const Random random(seed, hash64(p.name));
     const std::int64_t offset = layout.offsets[i];
     const Range part = intersection({offset, offset + p.shape.elements()}, here);
+    if (part.empty()) continue;
     REDLINE_CHECK((part.begin - offset) % 4 == 0, "a part of {} begins at element {}", p.name, part.begin - offset);
-    for (std::int64_t begin = part.begin; begin < part.end; begin += kInitPiece) {
-      const std::int64_t count = std::min(kInitPiece, part.end - begin);
-      const std::span<float> values(place(begin, count), static_cast<std::size_t>(count));
-      pool.for_ranges(count, 1 << 16, [&](std::int64_t from, std::int64_t to) {
-        const auto some = values.subspan(static_cast<std::size_t>(from), static_cast<std::size_t>(to - from));
-        if (p.init != Init::normal) {
-          std::ranges::fill(some, p.init == Init::ones ? 1.0f : p.init == Init::zeros ? 0.0f : -1.0f);
-          return;
-        }
-        random.fill_normals(static_cast<std::uint64_t>((begin - offset + from) / 4), some);
-        for (float& value : some) value *= static_cast<float>(p.std);
-      });
-      placed();
+    Normals from{Random(seed, hash64(p.name)), static_cast<std::uint64_t>((part.begin - offset) / 4), 0.0f, 0.0f};
+    switch (p.init) {
+      case Init::normal: from.std = static_cast<float>(p.std); break;
+      case Init::ones: from.mean = 1.0f; break;
+      case Init::minus_ones: from.mean = -1.0f; break;
+      case Init::zeros: break;
     }
+    draw(part, from);
   }
 }
 

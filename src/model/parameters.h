@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/random.h"
 #include "base/shards.h"
 #include "base/tensor.h"
 #include "optim/state.h"
@@ -81,12 +82,10 @@ std::vector<Range> ranges_where(const ParameterTable& table, const FlatLayout& l
 std::int64_t parameter_count(const ParameterTable& table);
 std::int64_t active_count(const ParameterTable& table);  // without the experts that a token does not go to
 
-// Draws the start of the parameters that lie in a range of the flat array, by (seed, name, index): the same on every
-// machine and for any sharding. All threads draw a piece where `place` says that so many values from `first` on go, and
-// `placed` hears of each: no copy of all need exist. Gaps are left out.
-inline constexpr std::int64_t kInitPiece = 1 << 23;  // values at most
-using PlaceFloats = std::function<float*(std::int64_t first, std::int64_t count)>;
+// The start of the parameters that lie in a range of the flat array, by (seed, name, index): the same on every machine
+// and for any sharding. `draw` gets the numbers of each part of the range; gaps are left out.
+using DrawPart = std::function<void(const Range& part, const Normals& from)>;
 void initialise(const ParameterTable& table, const FlatLayout& layout, std::uint64_t seed, const Range& here,
-                const PlaceFloats& place, const std::function<void()>& placed);
+                const DrawPart& draw);
 
 }  // namespace redline::model

@@ -355,7 +355,7 @@ bool has_the_first(const optim::StateArray& a) { return a.range.elements() > 0 &
 
 }  // namespace
 
-// Drawn by all threads where they lie, or in windows on their way to the device.
+// Drawn where they lie: by the device, or by all threads in memory of the host.
 void Engine::initialise(std::uint64_t seed) {
   finish_update();
   keep_snapshot();
@@ -365,32 +365,14 @@ void Engine::initialise(std::uint64_t seed) {
   for (const program::ValueId value : lowered_.state_values)
     if (value != parameters) executor_->clear(value);
   device_.wait();  // copies of this memory may be under way
-  const bool straight = on_host(parameters);
   const Tensor array = executor_->tensor(parameters);
-  const bool rounded = array.dtype == DType::bf16;
   const auto element = static_cast<std::int64_t>(size_of(array.dtype));
-  const std::int64_t most = std::min(here.elements(), kInitPiece);
-  Uploads uploads(device_, most * element);
-  std::vector<float> drawn(rounded ? static_cast<std::size_t>(most) : 0);  // before they are rounded
-  ThreadPool pool(rounded ? 0 : 1);
-  std::byte* to = nullptr;
-  std::int64_t some = 0;
-  const auto place = [&](std::int64_t first, std::int64_t count) {
-    to = array.as<std::byte>() + (first - here.begin) * element;
-    some = count;
-    if (!straight) to = uploads.place(count * element, to);
-    return rounded ? drawn.data() : reinterpret_cast<float*>(to);
-  };
-  const auto placed = [&] {
-    if (rounded)
-      pool.for_ranges(some, 1 << 16, [&](std::int64_t begin, std::int64_t end) {
-        std::transform(drawn.data() + begin, drawn.data() + end, reinterpret_cast<std::uint16_t*>(to) + begin,
-                       bf16_from_f32);
-      });
-    uploads.send();
-  };
-  model::initialise(lowered_.table, lowered_.layout, seed, here, place, placed);
-  uploads.wait();
+  const bool by_threads = on_host(parameters);
+  ThreadPool pool(by_threads ? 0 : 1);
+  model::initialise(lowered_.table, lowered_.layout, seed, here, [&](const Range& part, const Normals& from) {
+    const Tensor to{array.as<std::byte>() + (part.begin - here.begin) * element, array.dtype, {part.elements()}};
+    by_threads ? draw(from, to, pool) : device_.draw(from, to);
+  });
   forget_scales();
   refresh();
   start_average();

@@ -6,6 +6,11 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/hash.h"
+#include "base/small_floats.h"
+#include "base/tensor.h"
+#include "base/thread_pool.h"
+
 namespace redline {
 namespace {
 
@@ -65,6 +70,36 @@ TEST(Random, NormalsByTheBlockAreTheSameNumbers) {
   }
   EXPECT_GT(largest, 4.5);
   EXPECT_LT(largest, 6.8);
+}
+
+// Initial weights follow from their seed, on every machine: products and sums that became one would have other bits.
+TEST(Random, NormalsHaveTheSameBitsInEveryBuild) {
+  std::vector<float> some(1 << 16);
+  Random(11, 5).fill_normals(std::uint64_t{1} << 33, some);
+  EXPECT_EQ(hash64(std::as_bytes(std::span(some))), 0x652e53cb10337f5d);
+}
+
+TEST(Random, ArraysOfNormalsAreTheseNumbersInTheirType) {
+  const Random random(3, 8);
+  ThreadPool one(1), three(3);
+  for (const std::int64_t n : {1, 5, 2047, 2050, 70'001, 200'002}) {
+    const auto count = static_cast<std::size_t>(n);
+    std::vector<float> want(count);
+    random.fill_normals(6, want);
+    std::vector<float> whole(count, 9), shared(count, 9);
+    std::vector<std::uint16_t> halves(count, 9);
+    const Normals from{.random = random, .first = 6, .mean = 0, .std = 0.02f};
+    draw(from, {whole.data(), DType::f32, {n}}, one);
+    draw(from, {shared.data(), DType::f32, {n}}, three);
+    draw(from, {halves.data(), DType::bf16, {n}}, three);
+    EXPECT_EQ(whole, shared) << n;
+    for (std::size_t i = 0; i < count; ++i) {
+      ASSERT_EQ(whole[i], 0.02f * want[i]) << i;
+      ASSERT_EQ(halves[i], bf16_from_f32(0.02f * want[i])) << i;
+    }
+    draw({.random = random, .first = 6, .mean = -1, .std = 0}, {whole.data(), DType::f32, {n}}, three);
+    EXPECT_EQ(whole, std::vector<float>(count, -1)) << n;
+  }
 }
 
 TEST(Random, BelowReachesEveryValueAndNoOther) {

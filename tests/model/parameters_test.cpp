@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "base/thread_pool.h"
 #include "config/load.h"
 #include "io/safetensors.h"
 #include "model/family.h"
@@ -166,15 +167,12 @@ TEST(Parameters, TheStartIsDrawnAsTheTableSays) {
   const ParameterTable table = family_of(model).table(model);
   const FlatLayout layout = lay_out(table);
   std::vector<float> a(static_cast<std::size_t>(layout.total)), b = a, c = a;
+  ThreadPool pool(2);
   const auto draw = [&](std::uint64_t seed, const Range& here, std::vector<float>& flat) {
-    std::int64_t places = 0, placed = 0;
-    const auto place = [&](std::int64_t first, std::int64_t count) {
-      EXPECT_TRUE(first >= here.begin && first + count <= here.end);
-      ++places;
-      return flat.data() + first;
-    };
-    initialise(table, layout, seed, here, place, [&] { ++placed; });
-    EXPECT_EQ(places, placed);
+    initialise(table, layout, seed, here, [&](const Range& part, const Normals& from) {
+      EXPECT_TRUE(part.begin >= here.begin && part.end <= here.end && !part.empty());
+      redline::draw(from, {flat.data() + part.begin, DType::f32, {part.elements()}}, pool);
+    });
   };
   draw(1, layout.whole(), a);
   draw(2, layout.whole(), c);

@@ -49,6 +49,7 @@ class CudaDevice final : public Device {
   void copy_in(void* to, const void* from, std::int64_t bytes) override;
   void copy_out(void* to, const void* from, std::int64_t bytes) override;
   void fill(void* to, std::uint8_t byte, std::int64_t bytes) override;
+  void draw(const Normals& from, const Tensor& to) override;  // draw.cu
   void wait() override;
   bool runs_ahead() const override { return true; }
   std::unique_ptr<Spans> make_spans() override;

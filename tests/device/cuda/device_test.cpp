@@ -40,6 +40,31 @@ TEST_F(Card, WhatGoesThroughWindowsArrives) {
 
 TEST_F(Card, CopiesOfALaneKeepTheirPlace) { testing::expect_lane_keeps_its_place(card()); }
 
+// From whole and odd addresses, of indices beyond 32 bits, in whole fours and not.
+TEST_F(Card, DrawsTheNumbersOfTheHost) {
+  CpuDevice host(2);
+  constexpr std::int64_t kMost = 1'000'003;
+  const auto memory = card().allocate((kMost + 2) * 4);
+  for (const DType type : {DType::f32, DType::bf16})
+    for (const std::int64_t n : {std::int64_t{1}, std::int64_t{6}, std::int64_t{1024}, kMost})
+      for (const std::int64_t skipped : {0, 1}) {
+        const auto element = static_cast<std::int64_t>(size_of(type)), bytes = n * element;
+        std::vector<std::byte> want(static_cast<std::size_t>(bytes)), ours(want.size());
+        for (const float std : {0.02f, 0.0f}) {
+          const Normals from{Random(5, 77), (std::uint64_t{1} << 32) - 100, std == 0 ? 1.0f : 0.25f, std};
+          std::byte* const place = memory->data() + skipped * element;
+          card().fill(memory->data(), 7, memory->bytes());
+          card().draw(from, {place, type, {n}});
+          card().copy_out(ours.data(), place, bytes);
+          host.draw(from, {want.data(), type, {n}});
+          EXPECT_TRUE(ours == want) << redline::name_of(type) << ' ' << n << ' ' << skipped << ' ' << std;
+          std::byte behind{};
+          card().copy_out(&behind, place + bytes, 1);
+          EXPECT_EQ(behind, std::byte{7});
+        }
+      }
+}
+
 TEST_F(Card, PinsMemoryOfTheHostOrSaysThatThereIsNone) { testing::expect_host_memory_or_nothing(card()); }
 
 // Neither waits for the other: a copy is there while work that was given before the copy began still runs.
