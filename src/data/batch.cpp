@@ -47,18 +47,37 @@ bool Batch::add(std::span<const std::int32_t> document, std::int32_t target_of_l
   return true;
 }
 
+std::int64_t Batch::pieces(std::int64_t longest) const {
+  std::int64_t sum = 0;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(documents); ++i)
+    sum += (doc_offsets[i + 1] - doc_offsets[i] + longest - 1) / longest;
+  return sum;
+}
+
+// Longer pieces are never more, so the length is found by halves; uncut documents fit.
+std::int64_t Batch::shortest_cut(std::int64_t least) const {
+  std::int64_t first = least, last = std::max(least, shape.tokens());
+  while (first < last) {
+    const std::int64_t middle = std::midpoint(first, last);
+    if (pieces(middle) > shape.documents())
+      first = middle + 1;
+    else
+      last = middle;
+  }
+  return first;
+}
+
 // From the last document on, so that no offset is written before it was read.
 void Batch::cut_documents(std::int64_t longest) {
   const auto offset = [&](std::int64_t i) -> std::int32_t& { return doc_offsets[static_cast<std::size_t>(i)]; };
   const auto pieces_of = [&](std::int64_t i) { return (offset(i + 1) - offset(i) + longest - 1) / longest; };
-  std::int64_t pieces = 0;
-  for (std::int64_t i = 0; i < documents; ++i) pieces += pieces_of(i);
-  if (pieces == documents) return;
-  REDLINE_CHECK(pieces <= shape.documents(), "{} documents of at most {} tokens, and room for {}", pieces, longest,
+  const std::int64_t all = pieces(longest);
+  if (all == documents) return;
+  REDLINE_CHECK(all <= shape.documents(), "{} documents of at most {} tokens, and room for {}", all, longest,
                 shape.documents());
-  sources.resize(static_cast<std::size_t>(pieces));
+  sources.resize(static_cast<std::size_t>(all));
   score_pairs = 0;
-  std::int64_t to = pieces;
+  std::int64_t to = all;
   for (std::int64_t i = documents - 1; i >= 0; --i) {
     const std::int64_t first = offset(i), last = offset(i + 1), source = sources[static_cast<std::size_t>(i)];
     for (std::int64_t piece = pieces_of(i) - 1; piece >= 0; --piece) {
@@ -69,7 +88,7 @@ void Batch::cut_documents(std::int64_t longest) {
       sources[static_cast<std::size_t>(--to)] = source;
     }
   }
-  documents = pieces;
+  documents = all;
 }
 
 TokenCounts Batch::part(std::int64_t index, std::int64_t of) const {

@@ -146,15 +146,25 @@ void Engine::forget_scales() {
 }
 
 // Two passes, since what the first one casts without scales is rough. A step's first micro-step writes losses and
-// gradients anew, so nothing but scales stays.
-void Engine::calibrate() {
+// gradients anew, so nothing but scales stays. The batch is remembered to the end: passes may be interrupted.
+bool Engine::calibrate() {
   keep_snapshot();
+  bool cut = false;
+  if (given_) {
+    data::Batch shorter = *given_;
+    shorter.cut_documents(shorter.shortest_cut(kCalibratedTokens));
+    cut = shorter.documents > given_->documents;
+    if (cut) place(shorter);
+  }
   for (int pass = 0; pass < 2; ++pass) {
     executor_->run(kFirst, nullptr, stop_);
     executor_->run(kRefresh);  // moves scales by what the pass recorded
   }
+  if (cut) place(*given_);  // behind the passes, since copies keep the order of the work
+  given_.reset();
   clock_.restart();
   calibrated_ = true;
+  return !cut;
 }
 
 std::vector<Tensor> Engine::state() {
@@ -218,6 +228,11 @@ void Engine::gather_weights() {
 
 void Engine::upload(const data::Batch& batch) {
   REDLINE_CHECK(batch.shape == options_.batch, "a batch of another shape");
+  given_ = calibrated_ ? std::nullopt : std::optional(batch);
+  place(batch);
+}
+
+void Engine::place(const data::Batch& batch) {
   const data::TokenCounts own = counts_here(batch);
   const auto write = [&](ValueId value, const std::vector<std::int32_t>& all) {
     executor_->write(value, all.data() + own.first, own.tokens * static_cast<std::int64_t>(sizeof all[0]));
@@ -320,10 +335,9 @@ void Engine::rehearse(const data::Batch& batch, double most) {
   for (const data::Batch* b : {&batch, &std::as_const(other)}) {
     upload(*b);
     set_step(0, 0, 0, 0);
-    if (!calibrated_ && options_.sharing.alone())
-      calibrate();  // runs it twice
-    else
-      micro_step(true, !options_.accumulate);
+    const bool finds = !calibrated_ && options_.sharing.alone();
+    const bool ran = finds && calibrate();  // not with documents cut: full rows have a program of their own
+    if (!ran && (all || !finds)) micro_step(true, !options_.accumulate);
     if (!all) break;
     if (!options_.accumulate) continue;
     micro_step(false, false);

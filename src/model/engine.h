@@ -5,6 +5,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -110,8 +111,13 @@ class Engine {
                   const program::NodeWatch& watch = {});
   // The same with a look at the values in eight bits; waits for it. (fp8_linears.cpp)
   std::vector<Fp8Seen> watched_micro_step(bool first, bool last = true);
-  // Takes scales from the uploaded batch, in two passes over it. Nothing else of a later step changes.
-  void calibrate();
+  // Takes scales from the uploaded batch, in two passes over it. Nothing else of a later step changes. Returns whether
+  // they were over the batch as it is: documents of more than kCalibratedTokens are cut for them, where its capacity has
+  // room for the pieces, else into the shortest that it has room for. Scales come from the largest magnitudes of single
+  // tokens, of which the pieces have as many, and losses are sums: linears see what they saw. Attention, whose work
+  // grows with the square of a document, took nearly all of two passes over whole rows of 131,072 tokens.
+  static constexpr std::int64_t kCalibratedTokens = 4096;
+  bool calibrate();
   // Where updates are late (LoweredModel::late_state), the next first micro-step makes it, or whatever else comes
   // next and would see the difference. With a timer it is made at once.
   void update(program::NodeTimer* timer = nullptr);
@@ -146,7 +152,8 @@ class Engine {
   // Runs the programs of a micro-step once for each kind of batch, on `batch` and on one of the other kind. A card then
   // chooses, tunes and captures before the first step. Only gradients and losses change, and scales where there are
   // none yet. Where a micro-step has more FLOPs than `most`, some tenths of a second of a fast card, only the first of
-  // them runs, and the others are left to the steps that need them: a start does not grow with the rows.
+  // them runs, or two passes over cut documents where scales have to be found (calibrate()), and the others are left to
+  // the steps that need them: a start does not grow with the rows.
   static constexpr double kRehearsedFlops = 2e14;
   void rehearse(const data::Batch& batch, double most = kRehearsedFlops);
   std::vector<float> logits();                    // [tokens, vocab] of the uploaded batch
@@ -179,9 +186,10 @@ class Engine {
   double model_flops_palm(const data::Batch& batch) const;
 
  private:
-  void refresh();         // the working copies, where there are any
-  void start_average();   // from the parameters, where there is one
-  void forget_records();  // of magnitudes, from which scales would move
+  void place(const data::Batch& batch);  // in the memory that programs read
+  void refresh();                        // the working copies, where there are any
+  void start_average();                  // from the parameters, where there is one
+  void forget_records();                 // of magnitudes, from which scales would move
   void forget_scales();
   void forget(optim::StateKind kind);  // sets arrays to zero
   void keep_snapshot();                // work from here on may change saved rows: it waits for copies of them
@@ -207,6 +215,7 @@ class Engine {
   const StopFlag* stop_ = nullptr;
   bool whole_ = true;                   // no rank has updated its part of the weights since the others got it
   bool calibrated_ = true;              // or nothing is cast to eight bits
+  std::optional<data::Batch> given_;    // that was uploaded last, where scales have still to come from it
   bool late_ = false;                   // the last update has still to be made
   bool averaged_ = false;               // the average stands in the weights' place
   bool copying_ = false;                // saved rows, and no work has waited for it yet

@@ -76,6 +76,32 @@ TEST(Batch, CutDocumentsAreThoseThatWereAppendedSo) {
   EXPECT_EQ(b.score_pairs, want.score_pairs);
 }
 
+TEST(Batch, TheShortestCutIsTheShortestThatThereIsRoomFor) {
+  const auto documents = [](data::BatchShape shape, std::initializer_list<int> lengths) {
+    Batch b(shape);
+    for (const int length : lengths) EXPECT_TRUE(b.append(Tokens(static_cast<std::size_t>(length), 1)));
+    return b;
+  };
+  EXPECT_EQ(documents({2, 16, 8}, {16, 16}).shortest_cut(2), 2);  // 16 pieces, and room for 16
+  EXPECT_EQ(documents({2, 16, 8}, {16, 15}).shortest_cut(1), 2);
+  EXPECT_EQ(documents({2, 16, 3}, {16, 16}).shortest_cut(2), 6) << "3 pieces each";
+  EXPECT_EQ(documents({2, 16, 3}, {16, 5, 9}).shortest_cut(2), 6) << "3, 1 and 2";
+  EXPECT_EQ(documents({2, 16, 1}, {16, 15}).shortest_cut(2), 16) << "none can be cut";
+  EXPECT_EQ(documents({2, 16, 1}, {16, 15}).shortest_cut(100), 100);
+  EXPECT_EQ(documents({2, 16, 1}, {}).shortest_cut(2), 2);
+  for (const std::int64_t least : {1, 3, 4, 5, 7, 16, 20}) {
+    const Batch b = documents({3, 16, 4}, {16, 1, 7, 13, 5});
+    const std::int64_t cut = b.shortest_cut(least);
+    Batch fits = b;
+    fits.cut_documents(cut);
+    EXPECT_EQ(fits.documents, b.pieces(cut));
+    EXPECT_LE(fits.documents, 12);
+    if (cut > least) {
+      EXPECT_GT(b.pieces(cut - 1), 12) << least;
+    }
+  }
+}
+
 TEST(Batch, FullRowsThatAreCutAreNoFullRows) {
   Batch b({2, 4, 4});
   b.append(Tokens{1, 2, 3, 4}, 5);

@@ -550,6 +550,134 @@ TEST(Fp8Scales, ARehearsalLeavesThemAsTheyAre) {
   EXPECT_EQ(ScalesState(one), ScalesState(two));
 }
 
+// Documents longer than a pass for scales takes, in a model of one layer.
+class Fp8LongRows : public ::testing::Test {
+ protected:
+  static constexpr std::int64_t kRow = Engine::kCalibratedTokens + 512;
+  static constexpr data::BatchShape kShape{.rows = 1, .seq_len = kRow, .max_segments = 4};
+
+  Fp8LongRows() { set_layers(model_, 1); }
+
+  // An engine that finds scales in its first micro-step, with documents of these lengths.
+  struct Long : TinyEngine {
+    Long(const config::Model& m, const data::BatchShape& shape, device::Device& d)
+        : TinyEngine(m, lowering(m, shape), d) {}
+    static LoweringOptions lowering(const config::Model& m, const data::BatchShape& shape) {
+      LoweringOptions o = scales_options(m);
+      o.batch = shape;
+      return o;
+    }
+    void step(const data::Batch& b) {
+      upload(b);
+      set_step(0, 1e-3, 0, 0);
+      micro_step(true);
+    }
+    std::vector<float> gradients() { return array_of(*this, optim::kGradients); }
+  };
+  data::Batch batch(const data::BatchShape& shape, const std::vector<std::int64_t>& lengths) const {
+    return documents_of(shape, lengths, model_.vocab, 1);
+  }
+  static data::Batch cut(data::Batch b, std::int64_t longest = Engine::kCalibratedTokens) {
+    b.cut_documents(longest);
+    return b;
+  }
+
+  // From the batch as it is.
+  static void find_by_hand(Engine& engine) {
+    for (int pass = 0; pass < 2; ++pass)
+      for (const std::string_view program : {kFirst, kRefresh}) engine.executor().run(program);
+  }
+
+  config::Model model_ = scales_model();
+  device::CpuDevice device_{2};
+};
+
+TEST_F(Fp8LongRows, GiveScalesInPiecesAndAreTrainedOnWhole) {
+  using Lengths = std::vector<std::int64_t>;
+  for (const Lengths& lengths : {Lengths{kRow}, Lengths{kRow - 100, 60}}) {
+    const data::Batch whole = batch(kShape, lengths), pieces = cut(whole);
+    ASSERT_EQ(pieces.documents, whole.documents + 1);
+    Long ours(model_, kShape, device_), by_hand(model_, kShape, device_);
+    ours.upload(batch(kShape, {40}));
+    ours.evaluate();  // which finds no scales, and leaves the next batch to
+    ours.step(whole);
+    by_hand.step(pieces);
+    EXPECT_EQ(ScalesState(ours), ScalesState(by_hand));
+    EXPECT_NE(by_hand.loss_sum(), ours.loss_sum());
+    by_hand.step(whole);  // has scales by now
+    EXPECT_EQ(ours.loss_sum(), by_hand.loss_sum());
+    EXPECT_TRUE(ours.gradients() == by_hand.gradients());
+  }
+}
+
+// What a model sees in pieces it would have seen in whole rows.
+TEST_F(Fp8LongRows, HaveNearlyTheScalesOfTheirPieces) {
+  Long pieces(model_, kShape, device_), whole(model_, kShape, device_);
+  const data::Batch row = batch(kShape, {kRow});
+  pieces.upload(row);
+  whole.upload(row);
+  EXPECT_FALSE(pieces.calibrate());
+  find_by_hand(whole);
+  const std::vector<float> a = ScalesState(pieces).scales, b = ScalesState(whole).scales;
+  ASSERT_EQ(a.size(), b.size());
+  EXPECT_NE(a, b);
+  for (std::size_t i = 0; i < a.size() / ops::kScaleFloats; ++i)
+    EXPECT_LE(std::abs(std::log2(entry(a, i).scale / entry(b, i).scale)), 1) << i;
+}
+
+TEST_F(Fp8LongRows, AreCutNoFurtherThanThereIsRoom) {
+  const data::BatchShape two{.rows = 1, .seq_len = 2 * kRow, .max_segments = 2};
+  const data::Batch row = batch(two, {two.seq_len});
+  Long ours(model_, two, device_), by_hand(model_, two, device_);
+  ours.upload(row);
+  EXPECT_FALSE(ours.calibrate());
+  by_hand.upload(cut(row, kRow));  // pieces of kCalibratedTokens would be three
+  find_by_hand(by_hand);
+  EXPECT_EQ(ScalesState(ours), ScalesState(by_hand));
+}
+
+TEST_F(Fp8LongRows, AreLeftWholeWhereTheyAreShortOrThereIsNoRoom) {
+  constexpr std::int64_t kLongest = Engine::kCalibratedTokens;
+  for (const data::BatchShape shape : {data::BatchShape{.rows = 1, .seq_len = kLongest, .max_segments = 4},
+                                       {.rows = 1, .seq_len = kRow, .max_segments = 1}}) {
+    const data::Batch row = batch(shape, {shape.seq_len});
+    Long ours(model_, shape, device_), by_hand(model_, shape, device_);
+    ours.upload(row);
+    EXPECT_TRUE(ours.calibrate());
+    by_hand.upload(row);
+    find_by_hand(by_hand);
+    EXPECT_EQ(ScalesState(ours), ScalesState(by_hand)) << shape.seq_len;
+  }
+}
+
+// What is interrupted is found again from the same batch.
+TEST_F(Fp8LongRows, AreRememberedWhereAPassIsInterrupted) {
+  const data::Batch whole = batch(kShape, {kRow});
+  Long ours(model_, kShape, device_), other(model_, kShape, device_);
+  StopFlag stop = 1;
+  ours.drop_on(&stop);
+  EXPECT_THROW(ours.step(whole), Interrupted);
+  stop = 0;
+  ours.micro_step(true);
+  other.step(whole);
+  EXPECT_EQ(ScalesState(ours), ScalesState(other));
+  EXPECT_EQ(ours.loss_sum(), other.loss_sum());
+}
+
+TEST_F(Fp8LongRows, GiveARehearsalTheirScales) {
+  const data::Batch whole = batch(kShape, {kRow});
+  Long other(model_, kShape, device_);
+  other.step(whole);
+  for (const double most : {Engine::kRehearsedFlops, 0.0}) {
+    Long ours(model_, kShape, device_);
+    ours.rehearse(whole, most);
+    EXPECT_EQ(ScalesState(ours), ScalesState(other)) << most;
+    ours.step(whole);
+    EXPECT_EQ(ours.loss_sum(), other.loss_sum()) << most;
+    EXPECT_TRUE(ours.gradients() == other.gradients()) << most;
+  }
+}
+
 config::Config config_of(const std::string& family, bool tied, const char* head) {
   config::Config c;
   c.model = tiny_model(family, tied);

@@ -88,7 +88,7 @@ inline constexpr data::BatchShape kTinyShape{.rows = 2, .seq_len = 24, .max_segm
 inline constexpr data::BatchShape kShortShape{.rows = 2, .seq_len = 16, .max_segments = 8};
 inline constexpr data::BatchShape kCardShape{.rows = 2, .seq_len = 96, .max_segments = 4};
 
-inline data::Batch documents_of(const data::BatchShape& shape, std::initializer_list<std::int64_t> lengths,
+inline data::Batch documents_of(const data::BatchShape& shape, const std::vector<std::int64_t>& lengths,
                                 std::int64_t vocab, std::uint64_t key) {
   data::Batch batch(shape);
   batch.clear();
