@@ -2,6 +2,7 @@
 // tensors, for people to look at.
 // sum_squares: totals = sum g^2 of what the gradients hold of each group (base/shards.h), and the loss and counts of
 //             the step: what ranks add up. Where gradients come in pieces of whole groups, later ones add their sums.
+//             A card cuts the groups of large arrays once more, by their size alone, since a piece has few of them.
 // grad_norm:  norm = inv_pairs * sqrt(sum of squares), summed in a fixed order, inv_pairs = 1 / pairs, or 0 of none;
 //             limit = spike * exp(usual.mean_log), once usual.count is at least kUsualLeast;
 //             finite = norm and loss are finite, and the norm is not above the limit;
@@ -46,6 +47,11 @@ inline StateArray usual_norm_state() {
           .may_be_absent = true};
 }
 
+// Parts of a group that a card sums apart: as many as have a quarter of a MiB or more.
+constexpr std::int64_t group_slices(std::int64_t all) {
+  return std::clamp<std::int64_t>(all / (kCutGroups << 16), 1, 32);
+}
+
 template <class T>
 struct SumSquares {
   static constexpr std::string_view kName = "sum_squares";
@@ -56,6 +62,7 @@ struct SumSquares {
   std::int64_t begin = 0;  // where they stand among all gradients,
   std::int64_t all = 0;    // of which there are so many
   bool more = false;       // a node before had other groups of them
+  T partial{};             // [kCutGroups, slices] f64 scratch, or absent: groups are not cut
 
   template <class F>
   auto map(F f) const {
@@ -66,7 +73,8 @@ struct SumSquares {
                          f("totals", totals, written_or_added(more)),
                          begin,
                          all,
-                         more};
+                         more,
+                         f("partial", partial, Access::write)};
   }
 };
 

@@ -452,12 +452,14 @@ void Builder::copy_logits(ValueId x, ValueId weight, ValueId logits) {
 
 void Builder::grad_norm(const NormOf& of, optim::GradNorm<ValueId> op) {
   op.totals = w_.make("totals", {optim::kTotals}, Role::activation, DType::f64);
+  const std::int64_t slices = optim::group_slices(of.all);
   for (const NormOf::Piece& piece : of.gradients) {
     const ValueId value =
         set_.at(piece.value).dtype == DType::bf16 ? widened(piece.value, "pieces in fp32") : piece.value;
-    w_.append(optim::SumSquares<ValueId>{value, of.loss_sum, of.state, op.totals, piece.begin, of.all,
-                                         &piece != of.gradients.data()},
-              Phase::update, "sum_squares");
+    optim::SumSquares<ValueId> squares{
+        value, of.loss_sum, of.state, op.totals, piece.begin, of.all, &piece != of.gradients.data()};
+    if (slices > 1) squares.partial = w_.scratch("sums of groups", {kCutGroups, slices}, DType::f64);
+    w_.append(squares, Phase::update, "sum_squares");
   }
   w_.append(op, Phase::update, "grad_norm");
 }

@@ -1,7 +1,8 @@
 // totals = sum g^2 by group, with the step's loss and counts after them. Then
 // norm = inv_pairs * sqrt(sum of squares);  finite = norm and loss are finite, and the norm is within its limit, if it
 // has one; grad_scale = inv_pairs * min(1, clip / (norm + 1e-6)), or 0 where not finite. A block adds up one group in
-// double; one block then adds the groups, a thread each, in a fixed order.
+// double, or a slice of a large one, and a thread then the group's slices; one block at last adds the groups, a thread
+// each. All orders are fixed.
 // sums[t] = sum (x - minus)^2 over a tensor of a flat array. A block adds up one slice of a tensor in double, for all
 // tensors at once; a warp a tensor then adds its slices, in a fixed order.
 #include "base/step_state.h"
@@ -15,13 +16,28 @@ using namespace device::cuda;
 
 constexpr int kThreads = 256;  // 8 blocks a multiprocessor: all groups at once on 128 of them
 
+// Loss and counts stand behind the first piece's sums.
+__device__ void put_total(double* totals, std::int64_t group, double sum, bool more, const double* loss_sum,
+                          const StepState* state) {
+  totals[group] = more ? totals[group] + sum : sum;  // one of the two is 0
+  if (group != 0 || more) return;
+  totals[kLossTotal] = loss_sum ? *loss_sum : 0.0;
+  *reinterpret_cast<StepCounts*>(totals + kCountTotals) = state ? state->counts : StepCounts{.pairs = 1};
+}
+
+// What a piece of the gradients has of the groups from `first` on, each in so many slices, a block a slice.
 template <int kWidth>
 __global__ void __launch_bounds__(kThreads)
-    sum_squares(const float* gradients, std::int64_t begin, std::int64_t n, std::int64_t all, const double* loss_sum,
-                const StepState* state, double* totals, bool more) {
+    sum_squares(const float* gradients, std::int64_t begin, std::int64_t n, std::int64_t all, std::int64_t first,
+                std::int64_t slices, const double* loss_sum, const StepState* state, double* totals, double* partial,
+                bool more) {
   __shared__ double parts[kMaxWarps];
-  const std::int64_t group = blockIdx.x, from = max(group_begin(group, all) - begin, std::int64_t{0}),
-                     to = min(group_begin(group + 1, all) - begin, n);
+  const std::int64_t group = first + blockIdx.x / slices, slice = blockIdx.x % slices;
+  const std::int64_t group_from = max(group_begin(group, all) - begin, std::int64_t{0}),
+                     group_to = min(group_begin(group + 1, all) - begin, n),
+                     vectors_of_group = (max(group_to - group_from, std::int64_t{0}) + kWidth - 1) / kWidth;
+  const std::int64_t from = group_from + vectors_of_group * slice / slices * kWidth,
+                     to = min(group_from + vectors_of_group * (slice + 1) / slices * kWidth, group_to);
   double sum = 0;
   const auto add = [&sum](float x) { sum += static_cast<double>(x) * static_cast<double>(x); };
   if (from < to) {  // it begins with a whole vector; the last one may end within one
@@ -36,11 +52,22 @@ __global__ void __launch_bounds__(kThreads)
     if (rest < to) add(gradients[rest]);
   }
   sum = row_sum(sum, parts);
-  if (threadIdx.x == 0) totals[group] = more ? totals[group] + sum : sum;  // one of the two is 0
-  if (threadIdx.x == 0 && group == 0 && !more) {
-    totals[kLossTotal] = loss_sum ? *loss_sum : 0.0;
-    *reinterpret_cast<StepCounts*>(totals + kCountTotals) = state ? state->counts : StepCounts{.pairs = 1};
-  }
+  if (threadIdx.x != 0) return;
+  if (partial)
+    partial[group * slices + slice] = sum;
+  else
+    put_total(totals, group, sum, more, loss_sum, state);
+}
+
+// A thread a group; the piece has groups [first, last).
+__global__ void __launch_bounds__(kThreads)
+    add_groups(const double* partial, std::int64_t first, std::int64_t last, std::int64_t slices,
+               const double* loss_sum, const StepState* state, double* totals, bool more) {
+  const std::int64_t group = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  double sum = 0;
+  if (group >= first && group < last)
+    for (std::int64_t s = 0; s < slices; ++s) sum += partial[group * slices + s];
+  put_total(totals, group, sum, more, loss_sum, state);
 }
 
 // The limit of the norm, and the usual norm after this one. One thread computes both.
@@ -123,10 +150,22 @@ __global__ void __launch_bounds__(kWarp) add_slices(const double* partial, doubl
 }  // namespace
 
 void run(const SumSquares<Tensor>& op, const device::cuda::Launch& launch) {
-  const std::int64_t n = op.gradients.elements();
+  static_assert(kCutGroups % kThreads == 0, "add_groups() has a thread a group");
+  const std::int64_t n = op.gradients.elements(), slices = op.partial.present() ? op.partial.columns() : 1;
+  std::int64_t first = 0, last = kCutGroups;
+  if (op.partial.present()) {  // others have nothing to sum, and no blocks
+    while (first < kCutGroups && group_begin(first + 1, op.all) <= op.begin) ++first;
+    while (last > first && group_begin(last - 1, op.all) >= op.begin + n) --last;
+  }
   const auto kernel = in_vectors(4, {op.gradients}) && op.begin % 4 == 0 ? sum_squares<4> : sum_squares<1>;
-  kernel<<<kCutGroups, kThreads, 0, launch.stream>>>(op.gradients.f32(), op.begin, n, op.all, op.loss_sum.as<double>(),
-                                                     op.state.as<StepState>(), op.totals.as<double>(), op.more);
+  const auto *const loss_sum = op.loss_sum.as<double>(), *const partial = op.partial.as<double>();
+  if (first < last)
+    kernel<<<static_cast<unsigned>((last - first) * slices), kThreads, 0, launch.stream>>>(
+        op.gradients.f32(), op.begin, n, op.all, first, slices, loss_sum, op.state.as<StepState>(),
+        op.totals.as<double>(), op.partial.as<double>(), op.more);
+  if (partial)
+    add_groups<<<kCutGroups / kThreads, kThreads, 0, launch.stream>>>(
+        partial, first, last, slices, loss_sum, op.state.as<StepState>(), op.totals.as<double>(), op.more);
   REDLINE_LAUNCHED();
 }
 

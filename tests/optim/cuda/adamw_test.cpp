@@ -215,6 +215,41 @@ INSTANTIATE_TEST_SUITE_P(RandomSizes, CudaOptimTest,
 
 class CudaOptim : public OnCard<> {};
 
+// Gradients that come in pieces of whole groups, which are cut into slices or are not.
+TEST_F(CudaOptim, TotalsOfPiecesAreThoseOfAllToTheBit) {
+  for (const std::int64_t n : {1000, 300'007, 1 << 20})
+    for (const std::int64_t slices : {0, 3, 32}) {
+      Memory memory;
+      const Tensor gradients = memory.uniform({n}, -3, 3), totals = memory.doubles(kTotals);
+      SumSquares<Tensor> sum{gradients, memory.object(2.5), memory.object(StepState{.counts = {.pairs = 7}}), totals, 0,
+                             n};
+      if (slices > 0) {
+        sum.partial = memory.doubles(kCutGroups * slices);
+        sum.partial.shape = {kCutGroups, slices};
+      }
+      expect_agreement(card(), sum, kFloat);
+      const auto totals_of = [&](const SumSquares<Tensor>& op) {
+        const CardOp<SumSquares<Tensor>> on_card(card(), op, DType::f32, 0);
+        cuda::run(on_card.op(), card().launch());
+        for (const NamedOperand& o : on_card.operands())
+          if (o.name == "totals") return on_card.bytes(o);
+        return Bytes{};
+      };
+      const Bytes whole = totals_of(sum);
+      std::fill_n(totals.as<double>(), kTotals, 1e9);  // left from a step before
+      const std::int64_t cuts[] = {0, group_begin(100, n), group_begin(101, n), group_begin(900, n), n};
+      for (std::size_t i = 0; i + 1 < std::size(cuts); ++i) {
+        if (cuts[i] == cuts[i + 1]) continue;
+        sum.gradients = {gradients.f32() + cuts[i], DType::f32, {cuts[i + 1] - cuts[i]}};
+        sum.begin = cuts[i];
+        sum.more = cuts[i] > 0;
+        const Bytes now = totals_of(sum);
+        std::memcpy(totals.data, now.data(), now.size());
+      }
+      EXPECT_EQ(std::memcmp(totals.data, whole.data(), whole.size()), 0) << n << ' ' << slices;
+    }
+}
+
 TEST_F(CudaOptim, ANormOrLossThatIsNotFiniteStopsTheUpdate) {
   Memory memory;
   const Tensor gradients = memory.uniform({5000}), loss = memory.object(1.0);
