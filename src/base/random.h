@@ -65,8 +65,8 @@ class Random {
     return out;
   }
   double normal(std::uint64_t index) const { return normals(index)[0]; }
-  // Standard normals in fp32: out[4 i + j] is normals(first + i)[j] within 2e-6, the same bits in every build. Many at a
-  // time: on one core of a Neoverse-V1 some 3 ns each, where normals() takes 25.
+  // Standard normals in fp32: out[4 i + j] is normals(first + i)[j] within 2e-6, the same bits in every build. Many at
+  // a time: on one core of a Neoverse-V1 some 3 ns each, where normals() takes 25.
   void fill_normals(std::uint64_t first, std::span<float> out) const;
 
  private:

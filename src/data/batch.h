@@ -68,7 +68,7 @@ struct Batch {
   // Documents longer than this become several: the positions of each begin anew, and tokens and targets stay. There
   // must be room for as many (PackerSettings::cut_later).
   void cut_documents(std::int64_t longest);
-  // The documents that there would be then; and the shortest length, of at least so many tokens, that there is room for.
+  // The documents that there would be then; and the least length, of at least so many tokens, that there is room for.
   std::int64_t pieces(std::int64_t longest) const;
   std::int64_t shortest_cut(std::int64_t least) const;
   // (query, key) pairs that a mask of that window keeps (base/tensor.h).

@@ -64,7 +64,7 @@ class Device {
   virtual std::int64_t available_bytes() const = 0;                  // that a run may still allocate
   virtual std::int64_t allocated_bytes() const = 0;                  // that redline holds on it now
   virtual std::unique_ptr<Buffer> allocate(std::int64_t bytes) = 0;  // contents undefined
-  // Copies, fills and draws keep the order of the work given to the device; a host array is the caller's again on return.
+  // Copies, fills and draws keep the order of the work given to the device; a host array is the caller's on return.
   virtual void copy_in(void* device_to, const void* host_from, std::int64_t bytes) = 0;
   virtual void copy_out(void* host_to, const void* device_from, std::int64_t bytes) = 0;
   virtual void fill(void* device_to, std::uint8_t byte, std::int64_t bytes) = 0;

@@ -112,10 +112,10 @@ class Engine {
   // The same with a look at the values in eight bits; waits for it. (fp8_linears.cpp)
   std::vector<Fp8Seen> watched_micro_step(bool first, bool last = true);
   // Takes scales from the uploaded batch, in two passes over it. Nothing else of a later step changes. Returns whether
-  // they were over the batch as it is: documents of more than kCalibratedTokens are cut for them, where its capacity has
-  // room for the pieces, else into the shortest that it has room for. Scales come from the largest magnitudes of single
-  // tokens, of which the pieces have as many, and losses are sums: linears see what they saw. Attention, whose work
-  // grows with the square of a document, took nearly all of two passes over whole rows of 131,072 tokens.
+  // they were over the batch as it is: documents of more than kCalibratedTokens are cut for them, into the shortest
+  // pieces of at least so many tokens that the batch has room for. Scales come from the largest magnitudes of single
+  // tokens, of which pieces have as many, so that linears see what they would have seen. Attention, whose work grows
+  // with the square of a document, took nearly all of two passes over whole rows of 131,072 tokens.
   static constexpr std::int64_t kCalibratedTokens = 4096;
   bool calibrate();
   // Where updates are late (LoweredModel::late_state), the next first micro-step makes it, or whatever else comes
