@@ -151,21 +151,39 @@ Codes read(model::Engine& engine, ValueId copy) {
 }
 void write(model::Engine& engine, ValueId copy, const Codes& codes) { engine.executor().write(copy, codes); }
 
-Codes turned(const Codes& codes, std::size_t columns) {
-  const std::size_t rows = codes.size() / columns;
-  Codes out(codes.size());
-  for (std::size_t i = 0; i < rows; ++i)
-    for (std::size_t j = 0; j < columns; ++j) out[j * rows + i] = codes[i * columns + j];
-  return out;
-}
+// A copy by columns: of all rows, or of so many at a time with zeros behind the last (ops/fp8.h).
+class Columns {
+ public:
+  Columns(model::Engine& engine, ValueId copy) {
+    const Shape& shape = engine.programs().at(copy).shape;
+    blocks_ = shape.rank() == 3 ? static_cast<std::size_t>(shape[0]) : 1;
+    columns_ = static_cast<std::size_t>(shape[-2]);
+    rows_ = static_cast<std::size_t>(shape[-1]);
+  }
+  Codes by_rows(const Codes& codes) const {
+    Codes out(codes.size());
+    for (std::size_t i = 0; i < blocks_ * rows_; ++i)
+      for (std::size_t j = 0; j < columns_; ++j) out[i * columns_ + j] = codes[place(i, j)];
+    return out;
+  }
+  Codes of_rows(const Codes& codes) const {
+    Codes out(blocks_ * columns_ * rows_);
+    for (std::size_t i = 0; i < codes.size() / columns_; ++i)
+      for (std::size_t j = 0; j < columns_; ++j) out[place(i, j)] = codes[i * columns_ + j];
+    return out;
+  }
 
-std::size_t columns_of(model::Engine& engine, ValueId copy) {
-  return static_cast<std::size_t>(engine.programs().at(copy).shape[1]);
-}
+ private:
+  std::size_t place(std::size_t row, std::size_t column) const {
+    return (row / rows_ * columns_ + column) * rows_ + row % rows_;
+  }
+
+  std::size_t blocks_, columns_, rows_;  // rows of a block
+};
 
 // By rows, whichever is there.
 Codes rows_of(model::Engine& engine, const Fp8Written& w) {
-  return w.rows.present() ? read(engine, w.rows) : turned(read(engine, w.columns), columns_of(engine, w.columns));
+  return w.rows.present() ? read(engine, w.rows) : Columns(engine, w.columns).by_rows(read(engine, w.columns));
 }
 
 std::vector<float> numbers(const Codes& codes, DType dtype) {
@@ -291,8 +309,7 @@ class Comparing {
     if (ours == copies_.end()) return;
     compare(ours->first, ours->second, rows_of(truth_, w), truth_.programs().at(w.any()).dtype);
     if (w.rows.present()) write(truth_, w.rows, ours->second);
-    if (w.columns.present())  // which has as many columns as there are rows
-      write(truth_, w.columns, turned(ours->second, ours->second.size() / columns_of(truth_, w.columns)));
+    if (w.columns.present()) write(truth_, w.columns, Columns(truth_, w.columns).of_rows(ours->second));
   }
 
   void compare(const std::string& name, const Codes& ours, const Codes& theirs, DType dtype) {

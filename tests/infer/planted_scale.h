@@ -9,13 +9,16 @@ namespace redline::infer {
 // For VerifyOptions::before_step.
 inline std::function<void(model::Engine&)> scale_off(std::string tensor, float factor) {
   return [tensor = std::move(tensor), factor](model::Engine& engine) {
+    bool found = false;
     for (const model::Fp8Tensor& t : engine.lowered().fp8) {
       if (t.name != tensor) continue;
+      found = true;
       ops::Fp8Scale entry;
       engine.executor().read(t.scale, &entry, sizeof entry);
       entry.inverse *= factor;
       engine.executor().write(t.scale, &entry, sizeof entry);
     }
+    REDLINE_CHECK(found, "no {} is in eight bits", tensor);
   };
 }
 
