@@ -284,19 +284,23 @@ std::string in_words(const Fit& fit, const config::Config& config) {
   needs += fmt::format(" of {}", memory_in_words(fit.room.device));
   if (fit.ways.empty()) return needs + ", and no way to move bytes to the host or to compute more again fits";
   const FitWay& best = fit.ways[0];
-  const auto cost = [&](const FitWay& way) { return 100 * (way.seconds / fit.asked.seconds - 1); };
+  const auto cost = [&](const FitWay& way, std::string_view percent) {
+    const double times = way.seconds / fit.asked.seconds;
+    return times < 2 ? fmt::format("{:.1f}%{}", 100 * (times - 1), percent)
+                     : fmt::format("{:.1f} times as long", times);
+  };
   const std::string host = best.host > 0 ? fmt::format(" and {} of the host's", memory_in_words(best.host)) : "";
-  std::string text = fmt::format("{}: {}; {}{}, {:.1f}% slower by the plan", needs, in_words(best.placement, config),
-                                 memory_in_words(best.device), host, cost(best));
+  std::string text = fmt::format("{}: {}; {}{}, {} by the plan", needs, in_words(best.placement, config),
+                                 memory_in_words(best.device), host, cost(best, " slower"));
   if (fit.ways.size() > 1)
-    text += fmt::format(" (next best: {}, {:.1f}%)", in_words(fit.ways[1].placement, config), cost(fit.ways[1]));
+    text += fmt::format(" (next best: {}, {})", in_words(fit.ways[1].placement, config), cost(fit.ways[1], ""));
   return text;
 }
 
 std::vector<std::string> gains_of_types(const Fit& fit, const config::Config& config, const Machine& machine) {
   std::vector<std::string> gains;
   if (fit.fits) return gains;
-  constexpr double kNotable = 1.005;  // less would be told as 0%
+  constexpr double kNotable = 1.005, kManyfold = 2;  // less would be told as 0%
   double fastest = std::numeric_limits<double>::infinity();
   for (const config::Config& coarser : train::coarser_types(config, machine.kind)) {
     const Fit other = find_fit(coarser, machine, fit.room);
@@ -306,9 +310,10 @@ std::vector<std::string> gains_of_types(const Fit& fit, const config::Config& co
     if (after == 0 || (keys.size() > 1 && after >= fastest)) continue;
     fastest = std::min(fastest, after);
     gains.push_back(fmt::format("{}: {} less, {}", fmt::join(keys, " "), train::memory_in_words(less),
-                                before == 0                 ? std::string("and it fits")
-                                : after * kNotable < before ? fmt::format("{:.0f}% faster", 100 * (before / after - 1))
-                                                            : "no faster"));
+                                before == 0                  ? std::string("and it fits")
+                                : before < after * kNotable  ? std::string("no faster")
+                                : before < after * kManyfold ? fmt::format("{:.0f}% faster", 100 * (before / after - 1))
+                                                             : fmt::format("{:.1f} times as fast", before / after)));
   }
   return gains;
 }

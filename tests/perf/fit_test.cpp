@@ -160,6 +160,9 @@ TEST(Fit, AFewLayersAreEnoughForALittle) {
   EXPECT_LT(fit.ways[0].seconds, 1.06 * fit.asked.seconds);
   EXPECT_LE(fit.ways[0].placement.recompute_layers, 3);
   EXPECT_TRUE(says(in_words(fit, config), {"GiB", "slower", "next best"})) << in_words(fit, config);
+  Fit slow = fit;  // hundreds of percent say less
+  slow.ways[0].seconds = 3.5 * fit.asked.seconds;
+  EXPECT_TRUE(says(in_words(slow, config), {"3.5 times as long by the plan (next best: "})) << in_words(slow, config);
   config::Config placed = config;
   placed.memory.placement = fit.ways[0].placement;
   const Plan plan = make_plan(placed, h200);
