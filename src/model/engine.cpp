@@ -146,19 +146,26 @@ void Engine::forget_scales() {
 }
 
 // Two passes, since what the first one casts without scales is rough. A step's first micro-step writes losses and
-// gradients anew, so nothing but scales stays. The batch is remembered to the end: passes may be interrupted.
+// gradients anew, so nothing but scales stays; nor do these where a pass is interrupted.
 bool Engine::calibrate() {
   keep_snapshot();
-  bool cut = false;
-  if (given_) {
+  const std::int64_t longest = given_ ? given_->shortest_cut(kCalibratedTokens) : 0;
+  const bool cut = given_ && given_->pieces(longest) > given_->documents;
+  if (cut) {
     data::Batch shorter = *given_;
-    shorter.cut_documents(shorter.shortest_cut(kCalibratedTokens));
-    cut = shorter.documents > given_->documents;
-    if (cut) place(shorter);
+    shorter.cut_documents(longest);
+    place(shorter);
   }
-  for (int pass = 0; pass < 2; ++pass) {
-    executor_->run(kFirst, nullptr, stop_);
-    executor_->run(kRefresh);  // moves scales by what the pass recorded
+  try {
+    for (int pass = 0; pass < 2; ++pass) {
+      executor_->run(kFirst, nullptr, stop_);
+      executor_->run(kRefresh);  // moves scales by what the pass recorded
+    }
+  } catch (const Interrupted&) {
+    forget_scales();
+    executor_->run(kRefresh);  // weights have theirs before a first pass
+    if (cut) place(*given_);
+    throw;
   }
   if (cut) place(*given_);  // behind the passes, since copies keep the order of the work
   given_.reset();
@@ -228,7 +235,10 @@ void Engine::gather_weights() {
 
 void Engine::upload(const data::Batch& batch) {
   REDLINE_CHECK(batch.shape == options_.batch, "a batch of another shape");
-  given_ = calibrated_ ? std::nullopt : std::optional(batch);
+  if (calibrated_)
+    given_.reset();
+  else
+    given_ = batch;
   place(batch);
 }
 

@@ -452,7 +452,7 @@ void Builder::copy_logits(ValueId x, ValueId weight, ValueId logits) {
 
 void Builder::grad_norm(const NormOf& of, optim::GradNorm<ValueId> op) {
   op.totals = w_.make("totals", {optim::kTotals}, Role::activation, DType::f64);
-  const std::int64_t slices = optim::group_slices(of.all);
+  const std::int64_t slices = w_.lowering().on_card() ? optim::group_slices(of.all) : 1;
   for (const NormOf::Piece& piece : of.gradients) {
     const ValueId value =
         set_.at(piece.value).dtype == DType::bf16 ? widened(piece.value, "pieces in fp32") : piece.value;

@@ -242,7 +242,11 @@ class Fp8Pass {
     return std::visit([&](const auto& op) -> Op { return product_of(op, p, node, written); }, node.op);
   }
   ValueId rows_of(const std::optional<std::size_t>& copies) const { return copies_[*copies].row_copy; }
-  ValueId columns_of(const std::optional<std::size_t>& copies) const { return copies_[*copies].column_copy; }
+  ValueId columns_of(const std::optional<std::size_t>& copies, bool in_blocks = false) const {
+    const Copies& c = copies_[*copies];
+    REDLINE_CHECK(c.in_blocks == in_blocks, "{} is read by columns of two layouts", w_.at(c.of).full_name());
+    return c.column_copy;
+  }
   ValueId columns_of_weight(const Fp8Linear& l, const Node& node, Nodes& written) {
     return l.weight_columns.present() ? l.weight_columns : turned(l.weight_rows, l.weight_scale, node, written);
   }
@@ -297,8 +301,9 @@ class Fp8Pass {
   }
   Op product_of(const ops::GroupedLinearWeightGrad<ValueId>& op, const Product& p, const Node&, Nodes&) {
     const Fp8Linear& l = *p.linear;
-    return ops::GroupedFp8WeightGrad<ValueId>{columns_of(p.dy), columns_of(p.x),   op.offsets,    l.dy.scale, l.x.scale,
-                                              op.dweight,       w_.shape(op.x)[0], op.accumulate, op.how};
+    return ops::GroupedFp8WeightGrad<ValueId>{
+        columns_of(p.dy, true), columns_of(p.x, true), op.offsets, l.dy.scale, l.x.scale, op.dweight,
+        w_.shape(op.x)[0],      op.accumulate,         op.how};
   }
   template <class Other>
   Op product_of(const Other& op, const Product&, const Node&, Nodes&) {
