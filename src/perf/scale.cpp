@@ -53,7 +53,9 @@ std::string rank_needs(const Plan& p) {
 bool move_bytes(ScalePlan& s, const Filling& filling) {
   const RankPlan& least = s.choice();
   if (!chooses(s.config)) return false;
-  Room room = room_on(s.config, s.machine);
+  Machine machine = s.machine;
+  machine.host_memory /= std::min(least.ranks, s.fabric.ranks_per_node);  // shared out among the ranks of a host
+  Room room = room_on(s.config, machine);
   room.device = std::min(room.device, s.machine.memory - (least.memory.total() - least.memory.arena));
   const dist::Sharing sharing = dist::sharing_of(s.config.parallel, 0, least.ranks, least.mode);
   const Fit fit = find_fit(s.config, s.machine, room, sharing);

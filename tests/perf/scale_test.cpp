@@ -425,8 +425,14 @@ TEST(Scale, WhatFitsInNoModeMovesBytesAsARunDoes) {
   EXPECT_EQ(p.setting, setting_of(c));
   EXPECT_GT(p.memory.host_arena, 0);
   EXPECT_LE(p.memory.total(), machine.memory);
-  EXPECT_TRUE(says(why(s), {"host's memory", "slower by the plan"}));
+  EXPECT_TRUE(says(why(s), {"host's memory", " by the plan"}));
   EXPECT_TRUE(s.relaxed.empty());
+  for (const std::int64_t less : {0, 2}) {  // the host's memory is both ranks'
+    machine.host_memory = 2 * p.memory.host_arena - less;
+    const ScalePlan shared = plan_ranks_or_relax(c, machine, fabric_of(card, network_called("ndr"), 8, 8), 2);
+    EXPECT_EQ(shared.choice().memory.host_arena == p.memory.host_arena, less == 0);
+    EXPECT_LE(2 * shared.choice().memory.host_arena, machine.host_memory);
+  }
 }
 
 // Every mode that a run takes is planned, in eight bits, too.
