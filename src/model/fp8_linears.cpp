@@ -395,16 +395,24 @@ struct Counted {
 }  // namespace
 
 std::vector<Fp8Seen> Engine::watched_micro_step(bool first, bool last) {
-  std::vector<std::pair<ValueId, ValueId>> looked_at;  // copy and scale
-  const auto look = [&](ValueId copy, ValueId scale) {
-    executor_->count(copy, lowered_.fp8_counts, std::ssize(looked_at));
-    looked_at.emplace_back(copy, scale);
+  struct Looked {
+    ValueId copy, scale;
+    std::int64_t padding;  // zeros behind the last row of columns in blocks
   };
+  std::vector<Looked> looked_at;
+  const auto look = [&](ValueId copy, ValueId scale, std::int64_t padding = 0) {
+    executor_->count(copy, lowered_.fp8_counts, std::ssize(looked_at));
+    looked_at.push_back({copy, scale, padding});
+  };
+  const std::int64_t of_experts = options_.batch.tokens() * model_.experts_per_token;  // rows
   if (lowered_.fp8_counts.present()) executor_->clear(lowered_.fp8_counts);
   for (const Fp8Tensor& t : lowered_.fp8)
     if (t.copy.present()) look(t.copy, t.scale);
   micro_step(first, last, nullptr, [&](const program::Node& node) {
-    program::each_fp8_copy(node, [&](const program::Fp8Written& w) { look(w.any(), w.scale); });
+    program::each_fp8_copy(node, [&](const program::Fp8Written& w) {
+      const Shape& shape = lowered_.set.at(w.any()).shape;
+      look(w.any(), w.scale, shape.rank() == 3 ? shape.elements() - of_experts * shape[1] : 0);
+    });
   });
 
   std::map<ValueId, Counted> by_scale;
@@ -414,11 +422,12 @@ std::vector<Fp8Seen> Engine::watched_micro_step(bool first, bool last) {
     executor_->read(lowered_.fp8_counts, counts);
   }
   for (std::size_t i = 0; i < looked_at.size(); ++i) {
-    const auto [copy, scale] = looked_at[i];
+    const auto [copy, scale, padding] = looked_at[i];
     Counted& of = by_scale[scale];
+    counts[i].zeros -= static_cast<std::uint64_t>(padding);
     of.count.add(counts[i]);
     of.format = lowered_.set.at(copy).dtype;
-    of.elements += lowered_.set.at(copy).shape.elements();
+    of.elements += lowered_.set.at(copy).shape.elements() - padding;
   }
   std::vector<Fp8Seen> all;
   for (const Fp8Tensor& t : lowered_.fp8) {

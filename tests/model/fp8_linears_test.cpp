@@ -927,6 +927,29 @@ TEST_P(Fp8SeenTest, SeesWhatDoesNotFitAndWhere) {
   }
 }
 
+// 192 rows of experts are a block of columns and a half.
+TEST(Fp8Seen, WhatFillsABlockOfColumnsIsNoZeroOfTheTensor) {
+  config::Model m = tiny_model("olmoe");
+  m.hidden = 32;
+  m.expert_ffn = 48;
+  device::CpuDevice device(2);
+  const data::Batch batch = batch_of({1, 96, 4}, {random_document(1, 50, m.vocab), random_document(2, 46, m.vocab)});
+  LoweringOptions o;
+  o.batch = batch.shape;
+  o.compute = DType::bf16;
+  o.fp8 = {"expert_down/weight"};
+  Engine e(m, o, device);
+  e.initialise(3);
+  e.upload(batch);
+  e.set_step(0, 1e-3, static_cast<double>(batch.pairs), 0);
+  int columns = 0;
+  for (const Fp8Seen& t : e.watched_micro_step(true)) {
+    columns += t.name.ends_with("down input") || t.name.ends_with("down gradient");
+    EXPECT_TRUE(t.zero >= 0 && t.zero < 0.1) << t.name << ": " << t.zero;
+  }
+  EXPECT_EQ(columns, 2 * m.layers);
+}
+
 INSTANTIATE_TEST_SUITE_P(Recompute, Fp8SeenTest,
                          ::testing::Values(program::Recompute::none, program::Recompute::block));
 
