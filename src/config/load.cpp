@@ -393,7 +393,9 @@ Override read_override(const std::string& word) {
   }
   const bool list = std::holds_alternative<Field<std::vector<std::string>>>(key->field);
   const bool words = list || std::holds_alternative<Field<std::string>>(key->field);
-  if (text.empty() && !list) fail_user("{}: {} needs a value ({})", kCommandLine, name, expected(*key));
+  if (text.empty() && !list)
+    fail_user("{}: {} needs a value ({}{})", kCommandLine, name, expected(*key),
+              words ? fmt::format("; an empty one is {}='\"\"'", name) : "");
 
   const std::optional<Value> value = read_toml_value(text);
   const bool quoted = value && (std::holds_alternative<std::string>(*value) ||

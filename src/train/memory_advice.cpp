@@ -181,8 +181,8 @@ class Room {
     return least;
   }
   std::string in_words(const config::Config& way, const Moved& m) const {
-    return fmt::format("{} ({}, and {} of the host's memory) would fit", changes_in_words(asked_, way),
-                       memory_in_words(m.device), memory_in_words(m.host));
+    return fmt::format("{} (with {} of the host's memory or more) would fit", changes_in_words(asked_, way),
+                       memory_in_words(m.host));
   }
 
   // The first of some configurations that fits, in rows as many as fit, with nothing in the host's memory.
