@@ -123,8 +123,7 @@ __device__ View<T> view_of(const T* data, Lie lie, std::int32_t d, std::int32_t 
   return {data + column * kColumnBlock, kColumnBlock, 1, columns, rows, d * kColumnBlock, begin};
 }
 
-// dweight[g] (+)= dy^T x over the rows of g. Blocks: tiles of x's columns, tiles of dy's columns,
-// groups.
+// dweight[g] (+)= dy^T x over the rows of g. Blocks: tiles of x's columns, tiles of dy's columns, groups.
 template <class A, class B>
 __global__ void __launch_bounds__(kThreads)
     sum_over_groups(const A* dy, const B* x, const std::int32_t* offsets, float* dweight, std::int32_t m,
