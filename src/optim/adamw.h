@@ -3,7 +3,8 @@
 // adamw, g = grad_scale * gradient (optim/norms.h), skipped whole when not finite:
 //   m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2
 //   p = p - lr * (weight_decay * weight_decay_share) * p - lr * (m / correction1) / (sqrt(v / correction2) + eps)
-//   working = p, in the type that products take: absent where that is p's own
+//   working = p, in the type that products take: absent where that is p's own; written where the update is skipped, too,
+//   since its memory may have held something else
 //   m and v may be kept as bf16 or as codes of eight bits with scales (optim/moments.h): computed in fp32, p moves by
 //   them before they are rounded
 // refresh:    working = parameters, when they came from elsewhere than an update; or a copy of any fp32 array.

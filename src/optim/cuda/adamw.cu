@@ -1,4 +1,4 @@
-// AdamW, g scaled and clipped, skipped whole when the norm was not finite:
+// AdamW, g scaled and clipped, skipped but for the working copies when the norm was not finite:
 //   m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;  p -= lr * (wd * p + (m / c1) / (sqrt(v / c2) + eps));
 //   working = p in bf16. Refresh is that last line alone, and may copy in fp32.
 // One kernel for every way to keep moments (optim/moments.h). A thread has four elements of every array, with codes of
@@ -205,14 +205,17 @@ __global__ void __launch_bounds__(kThreads, Moments::kBlocks)
           const StepState* step_state, const UpdateResult* result) {
   constexpr int kWidth = Moments::kWidth;
   __shared__ typename Moments::Shared shared;
-  if (result->finite != 1.0f) return;
   const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x,
                      first = thread * kWidth - begin % kCutBlock;
   const Part<kWidth> part{first, vectors && first >= 0 && first + kWidth <= n, n};
-  const StepState state = *step_state;
-  const float scale = result->grad_scale;
   float p[kWidth], gradient[kWidth], m[kWidth], v[kWidth];
   part.load(a.parameters, p);
+  if (result->finite != 1.0f) {  // working copies are written whatever happened
+    if (a.working) part.store(a.working, p);
+    return;
+  }
+  const StepState state = *step_state;
+  const float scale = result->grad_scale;
   part.load(a.gradients, gradient);
   Moments::fill(shared);
   moments.load(part, shared, begin, m, v);
