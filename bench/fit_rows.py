@@ -79,6 +79,10 @@ def planned(given, words):
     expected, way = plan.get("expected") or {}, (plan.get("fit") or {}).get("ways", [{}])[0]
     moves = [f"{name} on the host" for name in ("moments", "masters", "averages", "gradients", "weights", "residuals")
              if way.get(f"{name}_on_host")]
+    if way.get("moment_layers"):
+        moves[0] = f"moments of {way['moment_layers']} layers on the host"
+    if way.get("copies_made"):
+        moves.insert(0, "no working copies")
     if way.get("recompute_layers"):
         moves.append(f"{way['recompute']} of {way['recompute_layers']} layers again")
     return {"step_ms": expected.get("step_ms") and round(expected["step_ms"], 1),

@@ -360,8 +360,10 @@ io::Json fit_json(const Planned& p) {
   io::Json ways = io::Json::array();
   for (const perf::FitWay& way : p.fit->ways)
     ways.push_back({{"moments_on_host", way.placement.moments},
+                    {"moment_layers", way.placement.moment_layers},
                     {"masters_on_host", way.placement.masters},
                     {"averages_on_host", way.placement.averages},
+                    {"copies_made", way.placement.copies},
                     {"gradients_on_host", way.placement.gradients},
                     {"weights_on_host", way.placement.weights},
                     {"residuals_on_host", way.placement.residuals},

@@ -234,8 +234,9 @@ void put_fp8_products(train::TrainOptions& options, device::Device& device, File
 
 // The choice of where bytes lie, for the ranks that did not make it.
 io::Json to_json(const config::Placement& p) {
-  return {{"moments", p.moments},     {"masters", p.masters},
-          {"averages", p.averages},   {"gradients", p.gradients},
+  return {{"moments", p.moments},     {"moment_layers", p.moment_layers},
+          {"masters", p.masters},     {"averages", p.averages},
+          {"copies", p.copies},       {"gradients", p.gradients},
           {"weights", p.weights},     {"residuals", p.residuals},
           {"recompute", p.recompute}, {"recompute_layers", p.recompute_layers}};
 }
@@ -243,9 +244,11 @@ config::Placement placement_of(const io::Json& json) {
   return {.moments = json.at("moments").get<bool>(),
           .masters = json.at("masters").get<bool>(),
           .averages = json.at("averages").get<bool>(),
+          .moment_layers = json.at("moment_layers").get<std::int64_t>(),
           .gradients = json.at("gradients").get<bool>(),
           .weights = json.at("weights").get<bool>(),
           .residuals = json.at("residuals").get<bool>(),
+          .copies = json.at("copies").get<bool>(),
           .recompute = json.at("recompute").get<std::string>(),
           .recompute_layers = json.at("recompute_layers").get<std::int64_t>()};
 }

@@ -200,10 +200,12 @@ struct Kernels {
 // keeps it, and no bit of a run depends on it.
 struct Placement {
   bool moments = false, masters = false, averages = false;  // in the host's memory
-  bool gradients = false;                                   // there, too, and on the device a layer at a time
-  bool weights = false;        // the same of what products read: working copies, or parameters where there are none
-  bool residuals = false;      // what layers keep for their way back, in the host's memory meanwhile
-  std::string recompute = {};  // none | mlp | rest | block; empty: as train.recompute says
+  std::int64_t moment_layers = 0;  // moments of the last layers and what stands behind them alone; 0: all moments
+  bool gradients = false;          // there, too, and on the device a layer at a time
+  bool weights = false;            // the same of what products read: working copies, or parameters where there are none
+  bool residuals = false;          // what layers keep for their way back, in the host's memory meanwhile
+  bool copies = false;  // working copies of weights that training reads in eight bits alone: made where others do
+  std::string recompute = {};         // none | mlp | rest | block; empty: as train.recompute says
   std::int64_t recompute_layers = 0;  // of the first layers, which residuals counts, too; 0: of all
   bool state_on_host() const { return moments || masters || averages || gradients || weights; }
   bool on_host() const { return state_on_host() || residuals; }

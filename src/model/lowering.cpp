@@ -228,6 +228,14 @@ bool is_late(const LoweringOptions& o) {
 // With several micro-steps only the last one's gradients travel, or only after it between copies of the state.
 bool adds_up_last(const LoweringOptions& options) { return options.accumulate && options.sharing.apart() > 1; }
 
+// Whether both products that read a linear's weight take it in eight bits.
+bool reads_in_fp8_alone(const LoweringOptions& o, std::string_view linear) {
+  const auto taken = [&](std::string_view product) {
+    return std::ranges::find(o.fp8, fmt::format("{}/{}", linear, product)) != o.fp8.end();
+  };
+  return !linear.empty() && taken(kFp8Forward) && taken(kFp8Input);
+}
+
 class Lower {
  public:
   Lower(const config::Model& model, const LoweringOptions& options)
@@ -288,7 +296,10 @@ class Lower {
     plan();
   }
   void plan() {
-    for (program::Program& p : m_.set.programs) program::stream_host_values(m_.set, p);
+    for (program::Program& p : m_.set.programs) {
+      if (m_.copies.all.present()) program::make_copies(m_.set, p, m_.copies);
+      program::stream_host_values(m_.set, p);
+    }
     program::plan_memory(m_.set);
   }
   ValueId placed(ValueId value, bool on_host) {
@@ -334,12 +345,38 @@ class Lower {
     return {b_.declare("all gradients", {m_.layout.total}, DType::f32, Role::activation), kept, all};
   }
 
+  // The first parameter whose moments lie in the host's memory, where those of the last layers alone do: one that
+  // begins a block, so that no piece cuts one.
+  std::int64_t first_on_host() const {
+    std::int64_t first = m_.layout.total;
+    for (std::size_t i = 0; i < m_.table.size(); ++i)
+      if (const std::int64_t at = m_.layout.offsets[i];
+          m_.table[i].layer >= model_.layers - options_.placement.moment_layers && at % kCutBlock == 0)
+        first = std::min(first, at);
+    return first;
+  }
+  // A row of moments, or two, where a part of it lies in the host's memory. Scales of blocks are few: they stay.
+  void declare_moments_of(optim::StateArray row) {
+    const std::int64_t cut = options_.placement.moment_layers > 0 ? first_on_host() : 0;
+    const bool behind = cut == 0 || (row.range.begin >= cut && row.by_parameter());
+    if (behind || !row.by_parameter() || row.range.end <= cut) {
+      placed(m_.declare(b_, std::move(row), Role::moment), options_.placement.moments && behind);
+      return;
+    }
+    optim::StateArray here = row;
+    here.range.end = row.range.begin = cut;
+    m_.declare(b_, std::move(here), Role::moment);
+    placed(m_.declare(b_, std::move(row), Role::moment), true);
+  }
+
   // Rows of one name that follow each other are one array, back to back: a node may have elements of several.
   void declare_moments(optim::StateTable rows) {
+    REDLINE_CHECK(options_.placement.moment_layers == 0 || cuts_moments(options_),
+                  "moments of some layers are apart for AdamW on one rank alone");
     for (auto first = rows.begin(); first != rows.end();) {
       const auto end = std::find_if(first, rows.end(), [&](const auto& a) { return a.name != first->name; });
       if (end - first == 1) {
-        placed(m_.declare(b_, std::move(*first++), Role::moment), options_.placement.moments);
+        declare_moments_of(std::move(*first++));
         continue;
       }
       std::int64_t elements = 0, at = 0;
@@ -360,10 +397,61 @@ class Lower {
     const auto element = static_cast<std::int64_t>(size_of(m_.set.at(of).dtype));
     std::vector<ValueId> values;
     for (std::size_t i = 0; i < m_.table.size(); ++i) {
-      values.push_back(b_.view(of, m_.table[i].name + suffix, m_.table[i].shape, m_.layout.offsets[i] * element));
+      const std::string name = m_.table[i].name + suffix;
+      const Shape& shape = m_.table[i].shape;
+      const std::int64_t at = m_.layout.offsets[i];
+      const bool in_parts = of == m_.copies.all;  // some have rows, others are made
+      values.push_back(in_parts ? b_.view(m_.view(b_, optim::kWorking, {at, at + shape.elements()}), name, shape, 0)
+                                : b_.view(of, name, shape, at * element));
       b_.set_parameter(values.back(), i);
     }
     return values;
+  }
+
+  // A name for all working copies, and rows for those that training reads. What lies between is made where it is read.
+  program::Distribution::Array declare_made_copies() {
+    REDLINE_CHECK(can_make_copies(options_) && !options_.placement.masters && !options_.placement.weights,
+                  "working copies that are made need masters on the device, and no product that reads them");
+    const Range all = m_.layout.whole();
+    const ValueId name = b_.declare("all working copies", {all.end}, options_.compute, Role::activation);
+    std::int64_t from = 0;
+    std::vector<Range> made = made_ranges();
+    made.push_back({all.end, all.end});
+    for (const Range& next : made) {
+      if (from < next.begin) declare_range(optim::kWorking, {from, next.begin}, options_.compute, Role::working);
+      from = next.end;
+    }
+    m_.copies = {name, m_.at(optim::kParameters)};
+    return {name, {}, all};
+  }
+  // Stretches of weights that training reads in eight bits alone, from a block's beginning to one's end.
+  std::vector<Range> made_ranges() const {
+    const auto by_whole_blocks = [](Range r) {
+      const bool whole = r.begin % kCutBlock == 0 && r.end % kCutBlock == 0;
+      return whole ? r : Range{r.begin, r.begin};
+    };
+    std::vector<Range> made;
+    for (const Range& range :
+         ranges_where(m_.table, m_.layout, [&](const ParameterSpec& p) { return reads_in_fp8_alone(options_, p.fp8); }))
+      if (const Range r = by_whole_blocks(range); !r.empty()) made.push_back(r);
+    return made;
+  }
+  // Pieces end where moments on the device do, and what is made; that is made layer by layer.
+  void cut_pieces() {
+    if (!options_.training) return;
+    std::set<std::int64_t> cuts;
+    if (options_.placement.moment_layers > 0) cuts.insert(first_on_host());
+    if (m_.copies.all.present())
+      for (const Range& made : made_ranges()) {
+        cuts.insert({made.begin, made.end});
+        std::int32_t layer = program::kNoLayer;
+        for (std::size_t i = 0; i < m_.table.size(); ++i) {
+          const std::int64_t at = m_.layout.offsets[i];
+          if (at < made.begin || at >= made.end) continue;
+          if (std::exchange(layer, m_.table[i].layer) != m_.table[i].layer && at % kCutBlock == 0) cuts.insert(at);
+        }
+      }
+    m_.cuts.assign(cuts.begin(), cuts.end());
   }
 
   void declare_parameters() {
@@ -376,8 +464,10 @@ class Lower {
     REDLINE_CHECK(streams_layers(options_.sharing) || !(options_.placement.gradients || options_.placement.weights),
                   "ranks that keep all gradients and weights have them on the device");
     const DType kept = options_.rounds_masters() ? DType::bf16 : DType::f32;
-    d_.weights = copies ? declare_all(optim::kWorking, options_.compute, Role::working)
-                        : declare_all(optim::kParameters, kept, Role::parameter, io::kWeightsFile);
+    d_.weights = options_.placement.copies ? declare_made_copies()
+                 : copies                  ? declare_all(optim::kWorking, options_.compute, Role::working)
+                                           : declare_all(optim::kParameters, kept, Role::parameter, io::kWeightsFile);
+    cut_pieces();
     place_weights();
     const std::vector<ValueId> parameters = views(d_.weights.all, "");
     for (std::size_t i = 0; i < parameters.size(); ++i) values_.add(m_.table[i].name, parameters[i]);
@@ -766,6 +856,12 @@ class Lower {
 }  // namespace
 
 std::vector<Range> LoweredModel::pieces(const Range& range) const {
+  const auto cut = std::ranges::upper_bound(cuts, range.begin);
+  if (cut != cuts.end() && *cut < range.end) {
+    std::vector<Range> parts = pieces({range.begin, *cut});
+    for (const Range& part : pieces({*cut, range.end})) parts.push_back(part);
+    return parts;
+  }
   if (piece == 0 || range.elements() <= piece) return {range};
   std::vector<Range> parts;
   for (std::int64_t at = range.begin; at < range.end; at = parts.back().end)
@@ -798,6 +894,9 @@ ValueId LoweredModel::view(Builder& b, std::string_view array, const Range& rang
     const Shape shape = a.shape.rank() > 0 ? a.shape : Shape{a.elements_of(range)};
     return b.view(state_values[i], a.name, shape, a.first_of(range, a.range) * element);
   }
+  if (array == optim::kWorking && copies.all.present())
+    return b.view(copies.all, std::string(array), {range.elements()},
+                  range.begin * static_cast<std::int64_t>(size_of(set.at(copies.all).dtype)));
   REDLINE_CHECK(row(array) == state.size(), "{} have no elements {} to {}", array, range.begin, range.end);
   return program::kAbsent;
 }
@@ -825,6 +924,14 @@ void LoweredModel::keep_masters(Builder& b, ValueId masters, const Range& range)
 }
 
 LoweredModel lower(const config::Model& model, const LoweringOptions& options) { return Lower(model, options).lower(); }
+
+bool can_make_copies(const LoweringOptions& o) {
+  const auto alone = [&](const std::string& product) {
+    return reads_in_fp8_alone(o, std::string_view(product).substr(0, product.rfind('/')));
+  };
+  return o.training && o.has_copies() && !o.average && o.sharing.alone() && !(is_late(o) && o.optimizer->whole) &&
+         std::ranges::any_of(o.fp8, alone);
+}
 
 LargestRanks largest_ranks(const config::Model& model, const LoweringOptions& options) {
   const ParameterTable table = family_of(model).table(model);

@@ -159,8 +159,10 @@ struct LoweredModel {
   DecodeValues decode;
   NormValues norms;
   std::vector<Fp8Tensor> fp8;
-  std::int64_t piece = 0;       // elements that a node of the update has at most; 0: all of a range
-  program::ValueId fp8_counts;  // ops::Fp8Count for every value of eight bits; absent: there is none
+  std::int64_t piece = 0;          // elements that a node of the update has at most; 0: all of a range
+  std::vector<std::int64_t> cuts;  // no piece has elements on both sides of any of these
+  program::MadeCopies copies;      // working copies that have no memory of their own; absent: all have
+  program::ValueId fp8_counts;     // ops::Fp8Count for every value of eight bits; absent: there is none
   std::array<ResultValues, kResults.size()> results;
   std::vector<program::ValueId> snapshot;  // by row: its copy, absent where no file has it; empty: no copy was planned
 
@@ -181,6 +183,15 @@ struct LoweredModel {
 };
 
 LoweredModel lower(const config::Model& model, const LoweringOptions& options);
+
+// Whether moments of some layers can lie in the host's memory and others on the device: nodes of Muon have matrices of
+// many layers, and of ranks one would have all of them there and another none.
+inline bool cuts_moments(const LoweringOptions& o) { return o.sharing.alone() && !o.optimizer->whole; }
+
+// Whether there are working copies that could be made where they are read: those of linears whose products in training
+// are all in eight bits. Nodes of Muon write the matrices of many layers at once, which would be together on the device
+// where its update stands beside the next forward pass.
+bool can_make_copies(const LoweringOptions& options);
 
 // Whether gradients and weights can come from the host's memory a layer at a time. Ranks that keep all of them would
 // send them to each other from there.

@@ -42,17 +42,22 @@ std::vector<StateTensor> tensors_of(const optim::StateTable& table, const FlatLa
       t.first = a.first_of(mine, a.range);
       t.elements = a.elements_of(mine);
       t.begin = a.first_of(mine, all);
-    } else {
-      for (const StoredParameter& p : layout.stored) {
-        const Range within = intersection(p.range(), all), part = intersection(p.range(), mine);
-        if (within.empty()) continue;
-        REDLINE_CHECK(within == p.range(), "{} hold a part of {}", a.name, p.name);
-        StateTensor& t = tensors.emplace_back(StateTensor{a.stored_as + p.name, p.shape, row, 0, 0, a.dtype});
-        if (part.empty()) continue;
-        t.first = part.begin - a.range.begin;
-        t.elements = part.elements();
-        t.begin = part.begin - p.offset;
-      }
+    } else if (row == 0 || table[row - 1].name != a.name) {
+      // Rows of one name that follow each other are one list, in the order of the parameters, wherever it was cut.
+      std::size_t end = row + 1;
+      while (end < table.size() && table[end].name == a.name) ++end;
+      for (const StoredParameter& p : layout.stored)
+        for (std::size_t r = row; r < end; ++r) {
+          const optim::StateArray& of = table[r];
+          const Range within = intersection(p.range(), of.all()), part = intersection(p.range(), own(of));
+          if (within.empty()) continue;
+          REDLINE_CHECK(within == p.range(), "{} hold a part of {}", of.name, p.name);
+          StateTensor& t = tensors.emplace_back(StateTensor{of.stored_as + p.name, p.shape, r, 0, 0, of.dtype});
+          if (part.empty()) continue;
+          t.first = part.begin - of.range.begin;
+          t.elements = part.elements();
+          t.begin = part.begin - p.offset;
+        }
     }
   }
   return tensors;

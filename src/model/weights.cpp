@@ -226,7 +226,7 @@ class MomentsOfRow {
       at = end;
     }
     put(values_, codes.data(), first, n);
-    put(scales_, scales.data(), scales_row_.first_of(part, row_.range), std::ssize(scales));
+    put(scales_, scales.data(), scales_row_.first_of(part, scales_row_.range), std::ssize(scales));
   }
 
  private:

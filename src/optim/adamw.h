@@ -1,10 +1,10 @@
 // AdamW, over flat arrays that hold every parameter back to back: no list of tensors, a node for all of a range. Then
 // what is copied from the parameters: working copies, and an average of the weights (train.average).
-// adamw, g = grad_scale * gradient (optim/norms.h), skipped whole when not finite:
+// adamw, g = grad_scale * gradient (optim/norms.h), skipped when not finite, but for the working copies, whose memory
+// may have held something else meanwhile:
 //   m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2
 //   p = p - lr * (weight_decay * weight_decay_share) * p - lr * (m / correction1) / (sqrt(v / correction2) + eps)
-//   working = p, in the type that products take: absent where that is p's own; written where the update is skipped, too,
-//   since its memory may have held something else
+//   working = p, in the type that products take: absent where that is p's own
 //   m and v may be kept as bf16 or as codes of eight bits with scales (optim/moments.h): computed in fp32, p moves by
 //   them before they are rounded
 // refresh:    working = parameters, when they came from elsewhere than an update; or a copy of any fp32 array.

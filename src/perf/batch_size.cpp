@@ -142,7 +142,12 @@ class CutSearch {
 
   Plan plan(const Setting& setting) {
     search_.begin(in_words(setting));
-    return make_plan(with_setting(choice_.config, setting), machine_, spread_, options_.filling);
+    const config::Config config = with_setting(choice_.config, setting);
+    Plan p = make_plan(config, machine_, spread_, options_.filling);
+    if (p.fits || spread_.ranks > 1) return p;
+    if (const config::Config without = without_unread_copies(config, machine_); without != config)
+      p = make_plan(without, machine_, spread_, options_.filling);
+    return p;
   }
 
   Choice& choice_;
@@ -451,7 +456,8 @@ void measure_all(std::vector<Trial>& rows, const config::Config& asked, device::
   search.expect(rows.size());
   const config::Config config = as_measured(asked, device);
   try {
-    for (Trial& row : rows) search.measure(row, with_setting(config, row.setting));
+    const Machine machine = machine_now(device);
+    for (Trial& row : rows) search.measure(row, without_unread_copies(with_setting(config, row.setting), machine));
   } catch (const Interrupted&) {
   }
 }

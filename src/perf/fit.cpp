@@ -86,7 +86,9 @@ class Solver {
     if (bytes(all.back()).persistent > room_.device) return fit;                  // nothing else could help
     pool_.run(std::ssize(all), [&](std::int64_t i) { way(all[static_cast<std::size_t>(i)]); });
     for (const config::Placement& on_host : all) {
-      const FitWay least = on_host.on_host() ? way(on_host) : fit.asked;  // whatever is computed again takes longer
+      if (has_less_of(fit, on_host)) continue;
+      FitWay least = on_host == config::Placement{} ? fit.asked : way(on_host);  // what is computed again takes longer
+      if (const auto some = with_fewest_moments(least, second_best(fit))) least = *some;
       if (second_best(fit) <= least.seconds) continue;
       if (fits(least)) {
         add(fit, least);
@@ -104,7 +106,8 @@ class Solver {
       std::vector<std::optional<FitWay>> found(again.size());  // beside each other: a start waits for them
       pool_.run(std::ssize(again), [&](std::int64_t i) {
         const auto at = static_cast<std::size_t>(i);
-        found[at] = with_fewest_layers(least, again[at]);
+        // The last layer has nothing to gain.
+        found[at] = with_fewest(least, again[at], &config::Placement::recompute_layers, config_.model.layers - 1);
       });
       for (const std::optional<FitWay>& each : found)
         if (each) add(fit, *each);
@@ -142,32 +145,58 @@ class Solver {
   static double second_best(const Fit& fit) {
     return fit.ways.size() > 1 ? fit.ways[1].seconds : std::numeric_limits<double>::infinity();
   }
+  // Whether copies that are made are enough by themselves, and this moves bytes beside that.
+  static bool has_less_of(const Fit& fit, const config::Placement& more) {
+    return more.copies && more.on_host() &&
+           std::ranges::count(fit.ways, config::Placement{.copies = true}, &FitWay::placement) > 0;
+  }
   static void add(Fit& fit, const FitWay& way) {
     fit.ways.insert(std::ranges::upper_bound(fit.ways, way.seconds, {}, &FitWay::seconds), way);
   }
 
   bool moves() const { return config_.memory.fit == "auto"; }
-  // The fewest first layers that have to be computed again so that the rest fits on the device. Each layer gives back
-  // about as much, so that the line through the bytes of the ends says where to look; every third time it is in the
-  // middle. The host has least to hold with the fewest: its limit is asked there alone.
-  std::optional<FitWay> with_fewest_layers(const FitWay& none, config::Placement placement) const {
-    std::int64_t too_few = 0, enough = config_.model.layers - 1;  // the last layer has nothing to gain
+  // Where moments lie in the host's memory: those of the fewest last layers that have to, unless another way is faster
+  // than a run that leaves all of them on the device.
+  std::optional<FitWay> with_fewest_moments(const FitWay& all, double faster) const {
+    config::Placement placement = all.placement;
+    model::LoweringOptions options = model::lowering_options(config_, machine_.kind);
+    options.sharing = sharing_;
+    if (!placement.moments || !model::cuts_moments(options)) return {};
+    if (!any_host().holds(all.device, all.host)) return {};
+    placement.moments = false;
+    const FitWay none = way(placement);
+    if (faster <= none.seconds) return {};
+    placement.moments = true;
+    return with_fewest(none, placement, &config::Placement::moment_layers, config_.model.layers);
+  }
+
+  Room any_host() const {
+    Room room = room_;
+    room.host = std::numeric_limits<std::int64_t>::max();
+    return room;
+  }
+  // The fewest layers, `most` or less of them, of which something has to be elsewhere or computed again so that the
+  // rest fits on the device. Each layer gives back about as much, so that the line through the bytes of the ends says
+  // where to look; every third time it is in the middle. The host has least to hold with the fewest: its limit is asked
+  // there alone.
+  std::optional<FitWay> with_fewest(const FitWay& none, config::Placement placement,
+                                    std::int64_t config::Placement::*layers, std::int64_t most_layers) const {
+    std::int64_t too_few = 0, enough = most_layers;
     if (enough < 1) return {};
-    placement.recompute_layers = enough;
-    Room any_host = room_;
-    any_host.host = std::numeric_limits<std::int64_t>::max();
+    placement.*layers = enough;
+    const Room room = any_host();
     WayBytes found = bytes(placement);
-    if (!any_host.holds(found.device, found.host)) return {};
+    if (!room.holds(found.device, found.host)) return {};
     std::int64_t most = none.device, least = found.device;
-    const auto look = [&](const WayBytes& there, std::int64_t layers) {
-      if (any_host.holds(there.device, there.host))
-        enough = layers, least = there.device, found = there;
+    const auto look = [&](const WayBytes& there, std::int64_t count) {
+      if (room.holds(there.device, there.host))
+        enough = count, least = there.device, found = there;
       else
-        too_few = layers, most = there.device;
+        too_few = count, most = there.device;
     };
-    for (std::int64_t layers = 1; layers < enough; ++layers) {  // from searches for other rooms
-      placement.recompute_layers = layers;
-      if (const auto known = KnownBytes::all().find(config_, machine_.kind, sharing_, placement)) look(*known, layers);
+    for (std::int64_t count = 1; count < enough; ++count) {  // from searches for other rooms
+      placement.*layers = count;
+      if (const auto known = KnownBytes::all().find(config_, machine_.kind, sharing_, placement)) look(*known, count);
     }
     for (int turn = 1; enough - too_few > 1; ++turn) {
       const std::int64_t between = enough - too_few, gain = (most - least) / between;
@@ -175,11 +204,11 @@ class Solver {
       if (least + gain * 4 / 5 > room_.device) break;
       const std::int64_t by_bytes = gain > 0 ? (most - room_.device + gain - 1) / gain : 0;
       const std::int64_t further = turn % 3 != 0 && by_bytes > 0 ? by_bytes : between / 2;
-      placement.recompute_layers = std::clamp(too_few + further, too_few + 1, enough - 1);
-      look(bytes(placement), placement.recompute_layers);
+      placement.*layers = std::clamp(too_few + further, too_few + 1, enough - 1);
+      look(bytes(placement), placement.*layers);
     }
     if (!fits(found)) return {};
-    placement.recompute_layers = enough;
+    placement.*layers = enough;
     return way(placement);
   }
 
@@ -222,6 +251,16 @@ Fit find_fit(const config::Config& config, const Machine& machine) {
   return find_fit(config, machine, room_on(config, machine));
 }
 
+config::Config without_unread_copies(const config::Config& config, const Machine& machine) {
+  config::Config without = config;
+  without.memory.placement.copies = true;
+  if (config.memory.fit != "auto" || !model::can_make_copies(model::lowering_options(without, machine.kind)))
+    return config;
+  const Room room = room_on(config, machine);
+  const auto fits = [&](const config::Config& c) { return train::memory_needed(c, machine.kind) <= room.device; };
+  return !fits(config) && fits(without) ? without : config;
+}
+
 std::optional<MovedCut> cut_that_moves(const config::Config& config, const Machine& machine, const Room& room) {
   constexpr std::int64_t kRows[] = {1, 2, 4, 8, 16};
   std::optional<MovedCut> best;
@@ -258,12 +297,16 @@ std::string in_words(const config::Placement& p, const config::Config& config) {
   config::Config c = config;
   c.memory.placement = p;
   std::vector<std::string_view> state;
+  const std::string some = p.moment_layers == 1 ? "moments of the last layer"
+                                                : fmt::format("moments of the last {} layers", p.moment_layers);
+  if (p.moment_layers > 0) state.push_back(some);
   if (p.masters) state.push_back("masters");
-  if (p.moments) state.push_back("moments");
+  if (p.moments && p.moment_layers == 0) state.push_back("moments");
   if (p.averages) state.push_back("averages");
   if (p.gradients) state.push_back("gradients");
   if (p.weights) state.push_back("weights");
   std::vector<std::string> words;
+  if (p.copies) words.push_back("weights that are read in eight bits have copies in bf16 for evaluations alone");
   if (!state.empty()) {
     const std::string_view last = state.back();
     state.pop_back();

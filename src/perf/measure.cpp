@@ -15,6 +15,7 @@
 #include "io/json.h"
 #include "model/family.h"
 #include "perf/batch_size.h"
+#include "perf/fit.h"
 #include "perf/fp8_choice.h"
 #include "perf/profile.h"
 #include "train/memory_advice.h"
@@ -209,7 +210,10 @@ Measured measure(const config::Config& asked, device::Device& device, const Meas
     end_if_asked(options.stop);
     config::Config config = asked;
     if (config.train.automatic_batch_size) config = find_batch_size(config, device, {.measure = false}).config;
-    m.problem = of_first(options.team, memory_problem(config, device, options.team));
+    const auto as_it_fits = [&](const config::Config& c) {
+      return on_ranks(options.team) || c.precision.matmul != "fp8" ? c : without_unread_copies(c, machine_now(device));
+    };
+    m.problem = of_first(options.team, memory_problem(as_it_fits(config), device, options.team));
     if (!m.problem.empty()) return m;
     std::string fp8;
     if (config.precision.matmul == "fp8") {
@@ -219,7 +223,7 @@ Measured measure(const config::Config& asked, device::Device& device, const Meas
     }
     if (on_ranks(options.team))  // numbers and lists that rank 0 has found
       config = config::parse(of_first(options.team, config::dump(config)), "rank 0", model::settle_family);
-    m = Stretch(config, device, options).run();
+    m = Stretch(as_it_fits(config), device, options).run();
     if (!fp8.empty()) m.note = m.note.empty() ? fp8 : fmt::format("{}; {}", fp8, m.note);
     m = of_first(options.team, m);
   } catch (const UserError& e) {  // on ranks all have it: it is of the configuration

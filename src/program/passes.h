@@ -1,6 +1,6 @@
 // Passes over programs. Each has a file of its own: backward.cpp, fp8.cpp, recompute.cpp, round_gradients.cpp,
-// distribute.cpp and offload.cpp. The first three turn a forward pass into a training program, in this order; the
-// others work on finished programs.
+// copies.cpp, distribute.cpp and offload.cpp. The first three turn a forward pass into a training program, in this
+// order; the others work on finished programs.
 #pragma once
 
 #include <algorithm>
@@ -105,6 +105,15 @@ struct RoundedGradients {
   ValueId step_state;
 };
 void round_gradients(ProgramSet& set, Program& program, const RoundedGradients& of, bool accumulate);
+
+// Working copies of weights that no product of training reads, since all of theirs are in eight bits: they have no
+// memory between programs. What an update writes lives until its casts have read it; a program that reads others makes
+// them from the masters just before.
+struct MadeCopies {
+  ValueId all;      // [N]: a name only, which has no memory
+  ValueId masters;  // [N] f32
+};
+void make_copies(ProgramSet& set, Program& program, const MadeCopies& of);
 
 // Distribution of a step over many ranks: the pass inserts collectives. The model and its builder know nothing of it.
 //   ddp    gradients are added up in buckets, each as soon as the backward pass has written it

@@ -361,14 +361,18 @@ std::vector<config::Config> coarser_types(const config::Config& config, device::
 std::vector<config::Placement> placements(const config::Config& config, device::Kind kind,
                                           const dist::Sharing& sharing) {
   if (config.memory.fit != "auto") return {{}};
-  const model::LoweringOptions o = model::lowering_options(config, kind);
+  model::LoweringOptions o = model::lowering_options(config, kind);
+  o.sharing = sharing;
   std::vector<config::Placement> all;
   for (const bool masters : {false, true})
     for (const bool moments : {false, true})
-      for (const bool averages : {false, true}) {
-        if ((masters && !o.has_copies()) || (averages && !o.average)) continue;
-        all.push_back({.moments = moments, .masters = masters, .averages = averages});
-      }
+      for (const bool averages : {false, true})
+        for (const bool copies : {false, true}) {
+          if ((masters && !o.has_copies()) || (averages && !o.average)) continue;
+          o.placement = {.moments = moments, .masters = masters, .averages = averages, .copies = copies};
+          if (copies && (masters || !model::can_make_copies(o))) continue;
+          all.push_back(o.placement);
+        }
   if (!model::streams_layers(sharing)) return all;
   const config::Placement state = all.back();
   for (const auto& [gradients, weights] : {std::pair{true, false}, {false, true}, {true, true}}) {

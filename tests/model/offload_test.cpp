@@ -19,6 +19,8 @@ namespace {
 using namespace redline::testing;
 
 const config::Placement kMoments{.moments = true}, kAllState{.moments = true, .masters = true, .averages = true};
+const config::Placement kSomeMoments{.moments = true, .moment_layers = 1}, kCopies{.copies = true},
+    kCopiesAndMoments{.moments = true, .moment_layers = 1, .copies = true};
 const config::Placement kGradients{.gradients = true}, kWeights{.weights = true},
     kAll{.moments = true, .masters = true, .averages = true, .gradients = true, .weights = true};
 
@@ -103,8 +105,13 @@ TEST_P(Offload, HasTheBitsOfARunWithout) {
   double want_loss = 0;
   std::vector<double> want_norms;
   std::int64_t persistent = 0;
-  for (const config::Placement& placement : {config::Placement{}, kMoments, kAllState, kGradients, kWeights, kAll}) {
-    TinyEngine engine(model, offload_options(c, placement), device);
+  for (const config::Placement& placement : {config::Placement{}, kMoments, kAllState, kGradients, kWeights, kAll,
+                                             kSomeMoments, kCopies, kCopiesAndMoments}) {
+    const LoweringOptions options = offload_options(c, placement);
+    if (placement.moment_layers > 0 && !cuts_moments(options)) continue;
+    if (placement.copies && !can_make_copies(options)) continue;
+    TinyEngine engine(model, options, device);
+    EXPECT_EQ(!engine.lowered().cuts.empty(), placement.moment_layers > 0 || placement.copies);
     EXPECT_EQ(program::check_plan(engine.programs()), std::vector<std::string>{});
     const program::MemoryPlan& memory = engine.programs().memory;
     train_some(engine, 5);
@@ -112,7 +119,7 @@ TEST_P(Offload, HasTheBitsOfARunWithout) {
     const std::vector<double> norms = engine.norm_sums().weights;
     const double loss = c.average ? loss_of_average(engine) : engine.evaluate();
     const std::vector<std::byte> got = state_bytes_of(engine);
-    if (!placement.on_host()) {
+    if (placement == config::Placement{}) {
       want = got;
       want_loss = loss;
       want_norms = norms;
@@ -124,6 +131,7 @@ TEST_P(Offload, HasTheBitsOfARunWithout) {
     EXPECT_EQ(loss, want_loss);
     EXPECT_EQ(norms, want_norms);
     EXPECT_LT(memory.device.persistent, persistent);
+    if (placement.copies) continue;  // which no memory has
     EXPECT_NEAR(static_cast<double>(memory.device.persistent + memory.host.persistent), static_cast<double>(persistent),
                 65536.0)
         << "what left the device lies in the host's memory, and results of pieces beside it";
@@ -175,6 +183,30 @@ TEST_P(Offload, UpdatesStandBesideTheNextForwardPass) {
   EXPECT_GE(before.size(), 3u) << "of 6 layers";
 }
 
+// Those of each layer more are the host's, up to all but what stands before the first one.
+TEST(OffloadOfMoments, OfMoreLayersLeaveTheDevice) {
+  for (const char* moments : {"fp32", "8bit"}) {
+    config::Model model = tiny_fp8_model("llama");
+    model.layers = 4;
+    std::int64_t before = 0;
+    for (const std::int64_t layers : {1, 2, 3, 4}) {
+      const LoweredModel m =
+          lower(model, offload_options({"", &kAdamW, moments}, {.moments = true, .moment_layers = layers}));
+      const std::int64_t host = m.set.memory.host.persistent;
+      EXPECT_GT(host, before) << layers;
+      before = host;
+      for (const program::Program& p : m.set.programs)
+        for (const program::Node& node : p.nodes)
+          if (const auto* const adamw = std::get_if<optim::AdamW<program::ValueId>>(&node.op)) {
+            ASSERT_EQ(m.cuts.size(), 1u);
+            EXPECT_TRUE(adamw->begin >= m.cuts[0] ||
+                        adamw->begin + m.set.at(adamw->moment1).shape.elements() <= m.cuts[0]);
+          }
+    }
+    EXPECT_GT(lower(model, offload_options({"", &kAdamW, moments}, kMoments)).set.memory.host.persistent, before);
+  }
+}
+
 TEST_P(Offload, StagesAFewPiecesAtATime) {
   const OffloadCase& c = GetParam();
   LoweringOptions o = offload_options(c, kAllState);
@@ -217,6 +249,9 @@ INSTANTIATE_TEST_SUITE_P(
         OffloadCase{"experts", &kAdamW, "fp32", DType::bf16, false, true, "olmoe"},
         OffloadCase{"experts_fp8", &kAdamW, "8bit", DType::bf16, true, true, "qwen3_moe"},
         OffloadCase{"experts_muon", &kMuon, "bf16", DType::bf16, false, true, "mixtral"},
+        OffloadCase{"fp8_without_average", &kAdamW, "fp32", DType::bf16, true},
+        OffloadCase{"muon_fp8", &kMuon, "fp32", DType::bf16, true},
+        OffloadCase{"experts_fp8_without_average", &kAdamW, "8bit", DType::bf16, true, false, "qwen3_moe"},
         OffloadCase{"bf16_gradients", &kAdamW, "8bit", DType::bf16, true, true, "", DType::bf16},
         OffloadCase{"muon_bf16_gradients", &kMuon, "fp32", DType::f32, false, false, "", DType::bf16},
         OffloadCase{"bf16_masters", &kAdamW, "fp32", DType::bf16, false, false, "", DType::f32, DType::bf16},

@@ -114,6 +114,18 @@ inline double step_on(model::Engine& engine, const data::Batch& batch, int index
   return result.loss_sum / static_cast<double>(batch.pairs);
 }
 
+// The update of a micro-batch that is left out, since a gradient is no number.
+inline void step_without_update(model::Engine& engine, const data::Batch& batch, int index) {
+  engine.upload(batch);
+  engine.set_step(static_cast<std::uint64_t>(index), 1e-2, static_cast<double>(batch.pairs), 0);
+  engine.micro_step(true);
+  const std::uint32_t no_number = ~0u;  // of whatever type
+  engine.executor().write(engine.lowered().at(optim::kGradients), &no_number, sizeof no_number, 32);
+  engine.update();
+  engine.post_result();
+  EXPECT_EQ(engine.take_result().update.finite, 0.0f);
+}
+
 // A whole array of the state table, copied to the host in fp32, and one that the host may change where it stands.
 inline std::vector<float> array_of(model::Engine& engine, std::string_view name) {
   engine.finish_update();

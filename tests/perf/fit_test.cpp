@@ -97,7 +97,7 @@ Trained train_two_steps(const config::Config& config) {
 }
 
 TEST(Fit, WhateverFitsTrainsToTheSameBitsInThePlansBytes) {
-  int moved = 0, again = 0, layers_moved = 0;
+  int moved = 0, again = 0, layers_moved = 0, some_moments = 0;
   for (std::uint64_t key = 0; key < 12; ++key) {
     const config::Config config = random_config(key);
     const Machine machine = machine_with_host();
@@ -122,12 +122,14 @@ TEST(Fit, WhateverFitsTrainsToTheSameBitsInThePlansBytes) {
       EXPECT_EQ(got.state, want.state) << key << " " << share << " " << in_words(fit, config);
       moved += placed.memory.placement.on_host();
       again += !placed.memory.placement.recompute.empty();
+      some_moments += placed.memory.placement.moment_layers > 0;
       layers_moved += placed.memory.placement.gradients || placed.memory.placement.weights;
     }
   }
   EXPECT_GT(moved, 3) << "limits that are met without the host show nothing";
   EXPECT_GT(again, 1);
   EXPECT_GT(layers_moved, 3);
+  EXPECT_GT(some_moments, 3);
 }
 
 TEST(Fit, TheHostsMemoryBoundsWhatMoves) {
@@ -173,6 +175,60 @@ TEST(Fit, AFewLayersAreEnoughForALittle) {
     if (--placed.memory.placement.recompute_layers < 1) continue;
     EXPECT_GT(make_plan(placed, h200).memory.arena, fit.room.device) << in_words(way.placement, config);
   }
+}
+
+// What training reads in eight bits alone costs nothing to leave out, so that goes first.
+TEST(Fit, CopiesThatTrainingDoesNotReadGoFirst) {
+  const auto config = [](const std::string& average) {
+    return config_of("llama-1.36b", {"model.layers=8", "train.seq_len=8192", "train.batch_size=1", "train.accumulate=8",
+                                     "precision.matmul=fp8", "train.average=" + average});
+  };
+  const Machine h200 = machine_named("h200");
+  const auto fit_in = [&](const config::Config& c) {
+    return find_fit(c, h200, {make_plan(c, h200).memory.arena - (std::int64_t{500} << 20), kRoomy});
+  };
+  const Fit fit = fit_in(config("none"));
+  ASSERT_FALSE(fit.ways.empty());
+  EXPECT_EQ(fit.ways[0].placement, config::Placement{.copies = true});
+  EXPECT_EQ(fit.ways[0].host, 0);
+  EXPECT_NEAR(fit.ways[0].seconds / fit.asked.seconds, 1, 1e-3);
+  EXPECT_TRUE(says(in_words(fit, config("none")), {"copies in bf16 for evaluations alone"}));
+  for (const FitWay& way : fit_in(config("ema")).ways) EXPECT_FALSE(way.placement.copies);
+  // So batches that fit without them count as such, with or without them.
+  Machine small = h200;
+  small.memory = make_plan(config("none"), h200).memory.total() - (std::int64_t{500} << 20);
+  const Choice choice = choose(config("none"), small);
+  ASSERT_FALSE(choice.best.empty());
+  EXPECT_EQ(choice.best[0].setting, (Setting{1, 8, "none"})) << "nothing is computed again";
+  EXPECT_LE(choice.best[0].memory.total(), small.memory);
+  EXPECT_FALSE(make_plan(config("none"), small).fits);
+}
+
+// Moments of as few layers as are enough lie in the host's memory: what leaves the device has to come back in every
+// step. A host without room for all moments has room for these.
+TEST(Fit, MomentsOfAFewLayersAreEnoughForALittle) {
+  const config::Config config =
+      config_of("llama-1.36b", {"model.layers=8", "train.seq_len=8192", "train.batch_size=1", "train.accumulate=32",
+                                "precision.matmul=bf16", "optim.name=adamw", "train.recompute=none"});
+  const Machine h200 = machine_named("h200");
+  const Room room{make_plan(config, h200).memory.arena - (std::int64_t{1300} << 20), kRoomy};
+  const Fit fit = find_fit(config, h200, room);
+  ASSERT_FALSE(fit.ways.empty());
+  config::Placement few = fit.ways[0].placement;
+  EXPECT_TRUE(few.moments && !few.masters && few.recompute.empty());
+  EXPECT_GT(few.moment_layers, 1);
+  EXPECT_LT(few.moment_layers, 8);
+  EXPECT_TRUE(says(in_words(few, config), {"moments of the last", "layers lie in the host's memory"}));
+  EXPECT_EQ(find_fit(config, h200, {room.device, fit.ways[0].host}).ways[0].placement, few);
+  for (const FitWay& way : find_fit(config, h200, {room.device, fit.ways[0].host - 1}).ways)
+    EXPECT_LT(way.host, fit.ways[0].host);
+  config::Config placed = config;
+  placed.memory.placement = few;
+  placed.memory.placement.moment_layers = 0;
+  const Plan all = make_plan(placed, h200);
+  EXPECT_LT(fit.ways[0].seconds, all.expected.step_seconds);
+  placed.memory.placement.moment_layers = few.moment_layers - 1;
+  EXPECT_GT(make_plan(placed, h200).memory.arena, room.device);
 }
 
 // What layers keep lies in the host's memory there: more layers need more of it, and the fewest that are enough decide.
@@ -290,7 +346,7 @@ TEST(Fit, AnAutomaticBatchThatFitsNowhereMovesBytes) {
   const config::Config config =
       config_of("quick", {"train.batch_size=auto", "train.accumulate=1", "train.seq_len=64", "model.layers=2",
                           "model.hidden=64", "model.heads=2", "model.head_dim=32", "model.ffn=96", "model.vocab=512",
-                          "optim.name=adamw", "optim.moments=8bit", "kernels.logits_rows=16", "precision.matmul=fp8"});
+                          "optim.name=adamw", "optim.moments=8bit", "kernels.logits_rows=16"});
   config::Config least = with_setting(config, {1, setting_of(config).rows(), "block"});
   const Fit asked = find_fit(least, machine_with_host(), {kRoomy, kRoomy});
   config::Config limited = config;
@@ -353,9 +409,10 @@ TEST(FindFit, SaysTheSameAgainAndAfterOthers) {
   const auto in_text = [](const Fit& fit) {
     std::string text = fmt::format("{} {}\n", fit.fits, fit.asked.device);
     for (const FitWay& w : fit.ways)
-      text += fmt::format("{}{}{} {}{}{} {} {}: {} {} {}\n", w.placement.moments, w.placement.masters,
-                          w.placement.averages, w.placement.gradients, w.placement.weights, w.placement.residuals,
-                          w.placement.recompute, w.placement.recompute_layers, w.device, w.host, w.seconds);
+      text += fmt::format("{}{}{}{} {}{}{} {} {}: {} {} {}\n", w.placement.moments, w.placement.moment_layers,
+                          w.placement.masters, w.placement.averages, w.placement.gradients, w.placement.weights,
+                          w.placement.residuals, w.placement.recompute, w.placement.recompute_layers, w.device, w.host,
+                          w.seconds);
     return text;
   };
   const config::Config one = random_config(3), other = random_config(4);

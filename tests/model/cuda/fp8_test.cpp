@@ -134,6 +134,31 @@ TEST_P(Fp8OnCard, GraphsAndRepetitionChangeNoBit) {
   }
 }
 
+// Nor do working copies that are made where an evaluation reads them, moments of one layer in the host's memory, or
+// weights there, with an update that is left out.
+TEST_P(Fp8OnCard, WhereWeightsAndMomentsLieChangesNoBit) {
+  std::vector<double> want;
+  std::vector<float> parameters;
+  for (const config::Placement& placement :
+       {config::Placement{}, config::Placement{.copies = true},
+        config::Placement{.moments = true, .moment_layers = 1, .copies = true},
+        config::Placement{.moments = true, .masters = true, .gradients = true, .weights = true}}) {
+    LoweringOptions o = options();
+    o.products.bits = o.attention.bits = ops::Bits::repeat;
+    o.placement = placement;
+    Made engine(model_, o, card());
+    std::vector<double> got;
+    for (std::uint64_t i = 0; i < 2; ++i) got.push_back(engine.step(i));
+    step_without_update(engine, card_batch(model_.vocab), 2);
+    got.push_back(engine.step(3));
+    got.push_back(engine.evaluate());
+    const std::vector<float> after = array_of(engine, optim::kParameters);
+    if (want.empty()) want = got, parameters = after;
+    EXPECT_EQ(got, want);
+    EXPECT_TRUE(after == parameters);
+  }
+}
+
 TEST_P(Fp8OnCard, RecomputeChangesNoBitOfADeterministicStep) {
   set_layers(model_, 3);
   std::vector<float> kept, kept_losses;
