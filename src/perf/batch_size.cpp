@@ -145,9 +145,10 @@ class CutSearch {
     const config::Config config = with_setting(choice_.config, setting);
     Plan p = make_plan(config, machine_, spread_, options_.filling);
     if (p.fits || spread_.ranks > 1) return p;
-    if (const config::Config without = without_unread_copies(config, machine_); without != config)
-      p = make_plan(without, machine_, spread_, options_.filling);
-    return p;
+    const std::optional<config::Config> without = without_unread_copies(config, machine_.kind);
+    if (!without) return p;
+    Plan other = make_plan(*without, machine_, spread_, options_.filling);
+    return other.fits ? other : p;
   }
 
   Choice& choice_;
@@ -457,7 +458,7 @@ void measure_all(std::vector<Trial>& rows, const config::Config& asked, device::
   const config::Config config = as_measured(asked, device);
   try {
     const Machine machine = machine_now(device);
-    for (Trial& row : rows) search.measure(row, without_unread_copies(with_setting(config, row.setting), machine));
+    for (Trial& row : rows) search.measure(row, as_it_fits_by_itself(with_setting(config, row.setting), machine));
   } catch (const Interrupted&) {
   }
 }

@@ -251,14 +251,17 @@ Fit find_fit(const config::Config& config, const Machine& machine) {
   return find_fit(config, machine, room_on(config, machine));
 }
 
-config::Config without_unread_copies(const config::Config& config, const Machine& machine) {
+std::optional<config::Config> without_unread_copies(const config::Config& config, device::Kind kind) {
   config::Config without = config;
   without.memory.placement.copies = true;
-  if (config.memory.fit != "auto" || !model::can_make_copies(model::lowering_options(without, machine.kind)))
-    return config;
-  const Room room = room_on(config, machine);
-  const auto fits = [&](const config::Config& c) { return train::memory_needed(c, machine.kind) <= room.device; };
-  return !fits(config) && fits(without) ? without : config;
+  if (config.memory.fit != "auto" || !model::can_make_copies(model::lowering_options(without, kind))) return {};
+  return without;
+}
+
+config::Config as_it_fits_by_itself(const config::Config& config, const Machine& machine) {
+  const std::optional<config::Config> without = without_unread_copies(config, machine.kind);
+  if (!without || train::memory_needed(config, machine.kind) <= room_on(config, machine).device) return config;
+  return *without;
 }
 
 std::optional<MovedCut> cut_that_moves(const config::Config& config, const Machine& machine, const Room& room) {

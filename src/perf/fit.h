@@ -50,9 +50,11 @@ bool chooses(const config::Config& config);
 Fit find_fit(const config::Config& config, const Machine& machine, const Room& room, const dist::Sharing& sharing = {});
 Fit find_fit(const config::Config& config, const Machine& machine);  // on one that is planned for
 
-// The run without the working copies that training does not read, where it does not fit with them and does without: no
-// step is slower for it, so whoever looks for batches that fit by themselves takes these for such.
-config::Config without_unread_copies(const config::Config& config, const Machine& machine);
+// The run without the working copies that training does not read; nothing where it has none, or memory.fit moves
+// nothing. No step is slower for it, so whoever looks for batches that fit by themselves takes those that fit so, too.
+std::optional<config::Config> without_unread_copies(const config::Config& config, device::Kind kind);
+// That, where the run does not fit otherwise.
+config::Config as_it_fits_by_itself(const config::Config& config, const Machine& machine);
 
 // The fastest of a few other cuts of the step into micro-batches that fit, with bytes elsewhere: for a step that fits
 // in no other way. Nothing is measured.

@@ -211,7 +211,7 @@ Measured measure(const config::Config& asked, device::Device& device, const Meas
     config::Config config = asked;
     if (config.train.automatic_batch_size) config = find_batch_size(config, device, {.measure = false}).config;
     const auto as_it_fits = [&](const config::Config& c) {
-      return on_ranks(options.team) || c.precision.matmul != "fp8" ? c : without_unread_copies(c, machine_now(device));
+      return on_ranks(options.team) || c.precision.matmul != "fp8" ? c : as_it_fits_by_itself(c, machine_now(device));
     };
     m.problem = of_first(options.team, memory_problem(as_it_fits(config), device, options.team));
     if (!m.problem.empty()) return m;
