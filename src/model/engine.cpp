@@ -124,6 +124,14 @@ Engine::Engine(const config::Model& model, const LoweringOptions& options, Lower
   REDLINE_CHECK(options.kind == device.kind(), "programs for another kind of device");
   if (options.training) flops_ = program::model_flops(lowered_.set.find(kFirst));
   if (lowered_.norms.bounds.present()) executor_->write(lowered_.norms.bounds, tensor_bounds(lowered_));
+  std::set<ValueId> saved;
+  for (std::size_t row = 0; row < lowered_.state.size(); ++row)
+    if (!lowered_.state[row].file.empty()) saved.insert(lowered_.set.owner(lowered_.state_values[row]));
+  for (const program::Program& p : lowered_.set.programs)
+    for (const program::Node& node : p.nodes)
+      program::each_operand(node.op, [&](std::string_view, ValueId id, Access access) {
+        if (access != Access::read && saved.contains(lowered_.set.owner(id))) changing_.insert(p.name);
+      });
 }
 
 Engine::~Engine() = default;
@@ -192,6 +200,8 @@ void Engine::take_snapshot() {
   copying_ = true;
 }
 
+bool Engine::changes_saved_rows(std::string_view program) const { return changing_.contains(program); }
+
 void Engine::keep_snapshot() {
   if (std::exchange(copying_, false)) run(kAfterSnapshot);
 }
@@ -216,7 +226,7 @@ void Engine::run(std::string_view program, const Look& look) {
   if (!rule->late) finish_update();
   if (rule->scales && !calibrated_) calibrate();
   if (rule->whole) gather_weights();
-  if (rule->leaves == Rule::Leaves::in_parts) keep_snapshot();
+  if (changes_saved_rows(program)) keep_snapshot();
   const StopFlag* const stop = rule->stops ? stop_ : nullptr;
   if (look.timed) clock_.begin();
   if (look.watch)

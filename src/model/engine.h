@@ -6,7 +6,10 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/files.h"
@@ -179,6 +182,7 @@ class Engine {
   void begin_snapshots() { executor_->begin_snapshots(); }
   bool has_snapshot() { return !lowered_.snapshot.empty() && executor_->has_snapshots(); }
   void take_snapshot();
+  bool changes_saved_rows(std::string_view program) const;  // it waits for copies of them that are under way
 
   // FLOPs of this rank for a batch as MFU counts them; model_flops_palm counts T * tokens pairs instead of the mask's,
   // as PaLM does.
@@ -213,13 +217,14 @@ class Engine {
   program::ModelFlops flops_;  // of a micro-step; nothing without training
   StepClock clock_;
   const StopFlag* stop_ = nullptr;
-  bool whole_ = true;                   // no rank has updated its part of the weights since the others got it
-  bool calibrated_ = true;              // or nothing is cast to eight bits
-  std::optional<data::Batch> given_;    // that was uploaded last, where scales have still to come from it
-  bool late_ = false;                   // the last update has still to be made
-  bool averaged_ = false;               // the average stands in the weights' place
-  bool copying_ = false;                // saved rows, and no work has waited for it yet
-  std::size_t posted_ = 0, taken_ = 0;  // results
+  bool whole_ = true;                            // no rank has updated its part of the weights since the others got it
+  bool calibrated_ = true;                       // or nothing is cast to eight bits
+  std::optional<data::Batch> given_;             // that was uploaded last, where scales have still to come from it
+  bool late_ = false;                            // the last update has still to be made
+  bool averaged_ = false;                        // the average stands in the weights' place
+  std::set<std::string, std::less<>> changing_;  // programs that write saved rows
+  bool copying_ = false;                         // saved rows, and no work has waited for it yet
+  std::size_t posted_ = 0, taken_ = 0;           // results
 };
 
 // The parameters by Hugging Face name. A missing, superfluous or misshapen tensor is a UserError that names it. The

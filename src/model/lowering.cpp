@@ -236,6 +236,18 @@ bool reads_in_fp8_alone(const LoweringOptions& o, std::string_view linear) {
   return !linear.empty() && taken(kFp8Forward) && taken(kFp8Input);
 }
 
+// Stretches of weights whose copies can be made: from a block's beginning to one's end. Where an optimizer has matrices
+// whole, its nodes have those of many layers, so all of them or none.
+std::vector<Range> made_ranges(const ParameterTable& table, const FlatLayout& layout, const LoweringOptions& o) {
+  std::vector<Range> made =
+      ranges_where(table, layout, [&](const ParameterSpec& p) { return reads_in_fp8_alone(o, p.fp8); });
+  const auto cuts_blocks = [](const Range& r) { return r.begin % kCutBlock != 0 || r.end % kCutBlock != 0; };
+  const bool cut = std::erase_if(made, cuts_blocks) > 0;
+  const auto is_read = [&](const ParameterSpec& p) { return p.by_matrix && !reads_in_fp8_alone(o, p.fp8); };
+  if (o.optimizer->whole && (cut || std::ranges::any_of(table, is_read))) return {};
+  return made;
+}
+
 class Lower {
  public:
   Lower(const config::Model& model, const LoweringOptions& options)
@@ -410,12 +422,12 @@ class Lower {
 
   // A name for all working copies, and rows for those that training reads. What lies between is made where it is read.
   program::Distribution::Array declare_made_copies() {
-    REDLINE_CHECK(can_make_copies(options_) && !options_.placement.masters && !options_.placement.weights,
+    REDLINE_CHECK(can_make_copies(model_, options_) && !options_.placement.masters && !options_.placement.weights,
                   "working copies that are made need masters on the device, and no product that reads them");
     const Range all = m_.layout.whole();
     const ValueId name = b_.declare("all working copies", {all.end}, options_.compute, Role::activation);
     std::int64_t from = 0;
-    std::vector<Range> made = made_ranges();
+    std::vector<Range> made = made_ranges(m_.table, m_.layout, options_);
     made.push_back({all.end, all.end});
     for (const Range& next : made) {
       if (from < next.begin) declare_range(optim::kWorking, {from, next.begin}, options_.compute, Role::working);
@@ -424,25 +436,13 @@ class Lower {
     m_.copies = {name, m_.at(optim::kParameters)};
     return {name, {}, all};
   }
-  // Stretches of weights that training reads in eight bits alone, from a block's beginning to one's end.
-  std::vector<Range> made_ranges() const {
-    const auto by_whole_blocks = [](Range r) {
-      const bool whole = r.begin % kCutBlock == 0 && r.end % kCutBlock == 0;
-      return whole ? r : Range{r.begin, r.begin};
-    };
-    std::vector<Range> made;
-    for (const Range& range :
-         ranges_where(m_.table, m_.layout, [&](const ParameterSpec& p) { return reads_in_fp8_alone(options_, p.fp8); }))
-      if (const Range r = by_whole_blocks(range); !r.empty()) made.push_back(r);
-    return made;
-  }
   // Pieces end where moments on the device do, and what is made; that is made layer by layer.
   void cut_pieces() {
     if (!options_.training) return;
     std::set<std::int64_t> cuts;
     if (options_.placement.moment_layers > 0) cuts.insert(first_on_host());
     if (m_.copies.all.present())
-      for (const Range& made : made_ranges()) {
+      for (const Range& made : made_ranges(m_.table, m_.layout, options_)) {
         cuts.insert({made.begin, made.end});
         std::int32_t layer = program::kNoLayer;
         for (std::size_t i = 0; i < m_.table.size(); ++i) {
@@ -894,7 +894,7 @@ ValueId LoweredModel::view(Builder& b, std::string_view array, const Range& rang
     const Shape shape = a.shape.rank() > 0 ? a.shape : Shape{a.elements_of(range)};
     return b.view(state_values[i], a.name, shape, a.first_of(range, a.range) * element);
   }
-  if (array == optim::kWorking && copies.all.present())
+  if (array == optim::kWorking && copies.all.present())  // what lies there; of others a node may skip what lies between
     return b.view(copies.all, std::string(array), {range.elements()},
                   range.begin * static_cast<std::int64_t>(size_of(set.at(copies.all).dtype)));
   REDLINE_CHECK(row(array) == state.size(), "{} have no elements {} to {}", array, range.begin, range.end);
@@ -925,12 +925,11 @@ void LoweredModel::keep_masters(Builder& b, ValueId masters, const Range& range)
 
 LoweredModel lower(const config::Model& model, const LoweringOptions& options) { return Lower(model, options).lower(); }
 
-bool can_make_copies(const LoweringOptions& o) {
-  const auto alone = [&](const std::string& product) {
-    return reads_in_fp8_alone(o, std::string_view(product).substr(0, product.rfind('/')));
-  };
-  return o.training && o.has_copies() && !o.average && o.sharing.alone() && !(is_late(o) && o.optimizer->whole) &&
-         std::ranges::any_of(o.fp8, alone);
+bool can_make_copies(const config::Model& model, const LoweringOptions& o) {
+  if (!o.training || !o.has_copies() || o.average || !o.sharing.alone() || o.fp8.empty()) return false;
+  if (o.optimizer->whole && is_late(o)) return false;
+  const ParameterTable table = family_of(model).table(model);
+  return !made_ranges(table, lay_out(table), o).empty();
 }
 
 LargestRanks largest_ranks(const config::Model& model, const LoweringOptions& options) {

@@ -189,9 +189,9 @@ LoweredModel lower(const config::Model& model, const LoweringOptions& options);
 inline bool cuts_moments(const LoweringOptions& o) { return o.sharing.alone() && !o.optimizer->whole; }
 
 // Whether there are working copies that could be made where they are read: those of linears whose products in training
-// are all in eight bits. Nodes of Muon write the matrices of many layers at once, which would be together on the device
-// where its update stands beside the next forward pass.
-bool can_make_copies(const LoweringOptions& options);
+// are all in eight bits. A node of Muon writes matrices of many layers, whose copies are together then: of all
+// matrices, and not where an update stands beside the next forward pass.
+bool can_make_copies(const config::Model& model, const LoweringOptions& options);
 
 // Whether gradients and weights can come from the host's memory a layer at a time. Ranks that keep all of them would
 // send them to each other from there.

@@ -165,6 +165,7 @@ class Solver {
     if (!any_host().holds(all.device, all.host)) return {};
     placement.moments = false;
     const FitWay none = way(placement);
+    if (fits(none)) return none;
     if (faster <= none.seconds) return {};
     placement.moments = true;
     return with_fewest(none, placement, &config::Placement::moment_layers, config_.model.layers);
@@ -254,7 +255,8 @@ Fit find_fit(const config::Config& config, const Machine& machine) {
 std::optional<config::Config> without_unread_copies(const config::Config& config, device::Kind kind) {
   config::Config without = config;
   without.memory.placement.copies = true;
-  if (config.memory.fit != "auto" || !model::can_make_copies(model::lowering_options(without, kind))) return {};
+  if (config.memory.fit != "auto" || !model::can_make_copies(config.model, model::lowering_options(without, kind)))
+    return {};
   return without;
 }
 
@@ -309,7 +311,8 @@ std::string in_words(const config::Placement& p, const config::Config& config) {
   if (p.gradients) state.push_back("gradients");
   if (p.weights) state.push_back("weights");
   std::vector<std::string> words;
-  if (p.copies) words.push_back("weights that are read in eight bits have copies in bf16 for evaluations alone");
+  if (p.copies)
+    words.push_back("weights that training reads in eight bits lose their copies in bf16, which evaluations make anew");
   if (!state.empty()) {
     const std::string_view last = state.back();
     state.pop_back();

@@ -181,6 +181,7 @@ class Room {
     return least;
   }
   std::string in_words(const config::Config& way, const Moved& m) const {
+    if (m.host == 0) return fmt::format("{} would fit", changes_in_words(asked_, way));
     return fmt::format("{} (with {} of the host's memory or more) would fit", changes_in_words(asked_, way),
                        memory_in_words(m.host));
   }
@@ -370,7 +371,7 @@ std::vector<config::Placement> placements(const config::Config& config, device::
         for (const bool copies : {false, true}) {
           if ((masters && !o.has_copies()) || (averages && !o.average)) continue;
           o.placement = {.moments = moments, .masters = masters, .averages = averages, .copies = copies};
-          if (copies && (masters || !model::can_make_copies(o))) continue;
+          if (copies && (masters || !model::can_make_copies(config.model, o))) continue;
           all.push_back(o.placement);
         }
   if (!model::streams_layers(sharing)) return all;
@@ -413,7 +414,7 @@ std::string memory_problem(const config::Config& config, std::int64_t needed, co
                                            : fmt::format("{} has {} free of {}", device.name(), memory_in_words(free),
                                                          memory_in_words(device.memory_bytes()));
   const std::string_view refused =
-      config.memory.fit == "none" ? "; memory.fit = \"auto\" looks for what may lie in the host's memory instead" : "";
+      config.memory.fit == "none" ? "; memory.fit = \"auto\" looks for what may move instead" : "";
   return fmt::format("the run needs {} and {}; {}{}; see {}", memory_in_words(needed), has,
                      what_would_fit(config, device.kind(), available, sharing, ranks_here), refused,
                      troubleshooting::kOutOfMemory);

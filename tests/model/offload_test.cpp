@@ -109,7 +109,7 @@ TEST_P(Offload, HasTheBitsOfARunWithout) {
                                              kSomeMoments, kCopies, kCopiesAndMoments}) {
     const LoweringOptions options = offload_options(c, placement);
     if (placement.moment_layers > 0 && !cuts_moments(options)) continue;
-    if (placement.copies && !can_make_copies(options)) continue;
+    if (placement.copies && !can_make_copies(model, options)) continue;
     TinyEngine engine(model, options, device);
     EXPECT_EQ(!engine.lowered().cuts.empty(), placement.moment_layers > 0 || placement.copies);
     EXPECT_EQ(program::check_plan(engine.programs()), std::vector<std::string>{});
@@ -181,6 +181,32 @@ TEST_P(Offload, UpdatesStandBesideTheNextForwardPass) {
     ++before[layer];
   }
   EXPECT_GE(before.size(), 3u) << "of 6 layers";
+}
+
+// A node of Muon has matrices of all layers: where products read some of them in bf16, none is made.
+TEST(OffloadOfCopies, OfMuonAreThoseOfAllMatrices) {
+  const config::Model model = tiny_fp8_model("llama");
+  for (const Optimizer* optimizer : {&kAdamW, &kMuon}) {
+    LoweringOptions o = offload_options({"", optimizer, "fp32", DType::bf16, true}, {});
+    EXPECT_TRUE(can_make_copies(model, o));
+    std::erase_if(o.fp8, [](const std::string& product) { return !product.starts_with("qkv/"); });
+    EXPECT_EQ(can_make_copies(model, o), optimizer == &kAdamW);
+  }
+}
+
+// The norm that ends a step changes what is usual, which is saved, before a late update changes all else.
+TEST(OffloadOfState, WhateverChangesSavedRowsWaitsForCopiesOfThem) {
+  const OffloadCase c{"usual norm"};
+  device::CpuDevice device(1);
+  for (const config::Placement& placement : {config::Placement{}, kMoments}) {
+    Engine engine(offloaded_model(c), offload_options(c, placement), device);
+    EXPECT_EQ(engine.changes_saved_rows(kNorm), placement.moments);
+    EXPECT_EQ(engine.changes_saved_rows(kUpdateAndFirst), placement.moments);
+    EXPECT_EQ(engine.changes_saved_rows(kFinish), placement.moments);
+    EXPECT_TRUE(engine.changes_saved_rows(kUpdate));
+    for (const std::string_view program : {kFirst, kAccumulate, kEvaluate, kCheck, kRefresh})
+      EXPECT_FALSE(engine.changes_saved_rows(program)) << program;
+  }
 }
 
 // Those of each layer more are the host's, up to all but what stands before the first one.

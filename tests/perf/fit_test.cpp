@@ -192,7 +192,7 @@ TEST(Fit, CopiesThatTrainingDoesNotReadGoFirst) {
   EXPECT_EQ(fit.ways[0].placement, config::Placement{.copies = true});
   EXPECT_EQ(fit.ways[0].host, 0);
   EXPECT_NEAR(fit.ways[0].seconds / fit.asked.seconds, 1, 1e-3);
-  EXPECT_TRUE(says(in_words(fit, config("none")), {"copies in bf16 for evaluations alone"}));
+  EXPECT_TRUE(says(in_words(fit, config("none")), {"lose their copies in bf16, which evaluations make anew"}));
   for (const FitWay& way : fit_in(config("ema")).ways) EXPECT_FALSE(way.placement.copies);
   // So batches that fit without them count as such, with or without them.
   Machine small = h200;

@@ -200,7 +200,7 @@ TEST(MemoryAdvice, CoarserTypesAtOnceFitIntoASmallHost) {
   bounded.emplace_back("memory.host_limit=1KiB");
   const std::string advice =
       what_would_fit(config_with(bounded), device::Kind::cpu, memory_needed(coarse, device::Kind::cpu) * 21 / 20);
-  EXPECT_TRUE(says(advice, {"optim.moments = \"8bit\", precision.gradients = \"bf16\", precision.masters = \"bf16\" (",
+  EXPECT_TRUE(says(advice, {"optim.moments = \"8bit\", precision.gradients = \"bf16\", precision.masters = \"bf16\"",
                             "would fit; with "}))
       << advice;
   EXPECT_EQ(coarser_types(coarse, device::Kind::cpu).size(), 0u) << "nothing is left";
