@@ -368,8 +368,8 @@ std::vector<Key> build_table() {
      "proposes them"},
 
     {"memory.fit", free, in<&Config::memory, &Memory::fit>(), any(), {"auto", "none"}, "",
-     "a run that does not fit: auto finds the fastest set of what is computed again and what lies in the host's memory "
-     "that does, and says it, while no bit of the run changes; none refuses it"},
+     "a run that does not fit: auto finds the fastest set of what is left out, is computed again or lies in the host's "
+     "memory that does, and says it, while no bit of the run changes; none refuses it"},
     {"memory.limit", free, in<&Config::memory, &Memory::limit>(), any(), {}, "",
      "most memory of the device that a rank's values take, as \"24GiB\"; empty: what is free"},
     {"memory.host_limit", free, in<&Config::memory, &Memory::host_limit>(), any(), {}, "",

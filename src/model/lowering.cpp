@@ -894,7 +894,8 @@ ValueId LoweredModel::view(Builder& b, std::string_view array, const Range& rang
     const Shape shape = a.shape.rank() > 0 ? a.shape : Shape{a.elements_of(range)};
     return b.view(state_values[i], a.name, shape, a.first_of(range, a.range) * element);
   }
-  if (array == optim::kWorking && copies.all.present())  // what lies there; of others a node may skip what lies between
+  // Copies that have no row. Matrices of one node may span some that have one, which it skips.
+  if (array == optim::kWorking && copies.all.present())
     return b.view(copies.all, std::string(array), {range.elements()},
                   range.begin * static_cast<std::int64_t>(size_of(set.at(copies.all).dtype)));
   REDLINE_CHECK(row(array) == state.size(), "{} have no elements {} to {}", array, range.begin, range.end);

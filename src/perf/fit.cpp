@@ -150,7 +150,9 @@ class Solver {
     return more.copies && more.on_host() &&
            std::ranges::count(fit.ways, config::Placement{.copies = true}, &FitWay::placement) > 0;
   }
+  // Of several ways to the same placement one counts: masters are enough, whatever moments could do beside them.
   static void add(Fit& fit, const FitWay& way) {
+    if (std::ranges::count(fit.ways, way.placement, &FitWay::placement) > 0) return;
     fit.ways.insert(std::ranges::upper_bound(fit.ways, way.seconds, {}, &FitWay::seconds), way);
   }
 

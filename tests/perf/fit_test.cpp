@@ -111,7 +111,10 @@ TEST(Fit, WhateverFitsTrainsToTheSameBitsInThePlansBytes) {
       const Fit fit = find_fit(config, machine, room);
       EXPECT_FALSE(fit.fits);
       for (std::size_t i = 1; i < fit.ways.size(); ++i) EXPECT_LE(fit.ways[i - 1].seconds, fit.ways[i].seconds);
-      for (const FitWay& way : fit.ways) EXPECT_TRUE(room.holds(way.device, way.host));
+      for (const FitWay& way : fit.ways) {
+        EXPECT_TRUE(room.holds(way.device, way.host));
+        EXPECT_EQ(std::ranges::count(fit.ways, way.placement, &FitWay::placement), 1) << in_words(fit, config);
+      }
       if (fit.ways.empty()) continue;
       config::Config placed = config;
       placed.memory.placement = fit.ways[0].placement;
