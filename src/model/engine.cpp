@@ -101,7 +101,7 @@ constexpr Rule kRules[] = {
     {.program = kResults[0], .late = true},
     {.program = kResults[1], .late = true},
     {.program = kSnapshot},
-    {.program = kAfterSnapshot},
+    {.program = kAfterSnapshot, .late = true},
     {.program = kRefresh, .leaves = Rule::Leaves::in_parts},
     {.program = kEvaluate, .whole = true, .stops = true, .takes_average = true},
     {.program = kLogits, .whole = true, .takes_average = true},
@@ -128,10 +128,12 @@ Engine::Engine(const config::Model& model, const LoweringOptions& options, Lower
   for (std::size_t row = 0; row < lowered_.state.size(); ++row)
     if (!lowered_.state[row].file.empty()) saved.insert(lowered_.set.owner(lowered_.state_values[row]));
   for (const program::Program& p : lowered_.set.programs)
-    for (const program::Node& node : p.nodes)
+    for (const program::Node& node : p.nodes) {
+      if (std::holds_alternative<dist::GatherShards<ValueId>>(node.op)) continue;  // the parts of other ranks
       program::each_operand(node.op, [&](std::string_view, ValueId id, Access access) {
         if (access != Access::read && saved.contains(lowered_.set.owner(id))) changing_.insert(p.name);
       });
+    }
 }
 
 Engine::~Engine() = default;
@@ -292,8 +294,9 @@ void Engine::micro_step(bool first, bool last, program::NodeTimer* timer, const 
 }
 
 void Engine::update(program::NodeTimer* timer) {
-  late_ = lowered_.late_state.present() && !timer;
-  run(late_ ? kNorm : kUpdate, {.timer = timer, .timed = true});
+  const bool late = lowered_.late_state.present() && !timer;
+  run(late ? kNorm : kUpdate, {.timer = timer, .timed = true});
+  late_ = late;
 }
 
 void Engine::finish_update() {

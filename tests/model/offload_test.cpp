@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 
+#include "model/state_files.h"
 #include "model/tiny_fp8.h"
 #include "optim/adamw.h"
 #include "program/program.h"
@@ -206,6 +207,35 @@ TEST(OffloadOfState, WhateverChangesSavedRowsWaitsForCopiesOfThem) {
     EXPECT_TRUE(engine.changes_saved_rows(kUpdate));
     for (const std::string_view program : {kFirst, kAccumulate, kEvaluate, kCheck, kRefresh})
       EXPECT_FALSE(engine.changes_saved_rows(program)) << program;
+  }
+}
+
+// A copy of the state is under way where a step ends, and nothing waits for it but what changes it.
+TEST(OffloadOfState, ACopyOfItBetweenStepsChangesNoBit) {
+  const OffloadCase c{"usual norm"};
+  const config::Model model = offloaded_model(c);
+  device::CpuDevice device(2);
+  TinyEngine here(model, offload_options(c, {}), device);
+  LoweredModel lowered = lower(model, offload_options(c, kMoments));
+  add_snapshot(lowered, program::Memory::host);
+  Engine away(model, offload_options(c, kMoments), std::move(lowered), device);
+  away.initialise(3);
+  SavedState saved(away);
+  ASSERT_TRUE(away.has_snapshot());
+  for (int step = 0; step < 6; ++step) {
+    for (Engine* const engine : {static_cast<Engine*>(&here), &away}) {
+      const data::Batch batch = tiny_batch(model.vocab, static_cast<std::uint64_t>(step), kTinyShape);
+      if (step == 3)
+        step_without_update(*engine, batch, step);
+      else
+        step_on(*engine, batch, step, 1e-2 / (1 + step));
+    }
+    const std::vector<std::byte> want = state_bytes_of(here);
+    if (step == 5) {
+      EXPECT_EQ(state_bytes_of(away), want);
+    } else if (step % 2 == 1) {  // which the next step finds under way
+      saved.take();
+    }
   }
 }
 
