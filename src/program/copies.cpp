@@ -2,6 +2,9 @@
 // makes those that it reads from the masters.
 #include <algorithm>
 #include <map>
+#include <numeric>
+#include <ranges>
+#include <span>
 #include <vector>
 
 #include "program/passes.h"
@@ -32,7 +35,7 @@ class CopiesPass {
       std::visit([&](auto& op) { op = op.map([&](std::string_view, ValueId id, Access) { return instead(id); }); },
                  node.op);
     std::vector<Node> nodes;
-    for (std::size_t i = 0; i < program_.nodes.size(); ++i) {
+    for (const std::size_t i : in_order()) {
       for (Node& node : before[i]) nodes.push_back(std::move(node));
       nodes.push_back(std::move(program_.nodes[i]));
     }
@@ -43,7 +46,7 @@ class CopiesPass {
   struct Use {
     Range elements;
     std::size_t node = 0;
-    bool reads = false;
+    bool reads = false, writes = false;
   };
   // What nodes of this program have back to back.
   struct Copy {
@@ -65,7 +68,8 @@ class CopiesPass {
   void find_uses() {
     for (std::size_t i = 0; i < program_.nodes.size(); ++i)
       each_operand(program_.nodes[i].op, [&](std::string_view, ValueId id, Access access) {
-        if (set_.owner(id) == of_.all) uses_.push_back({place_of(id), i, access != Access::write});
+        if (set_.owner(id) == of_.all)
+          uses_.push_back({place_of(id), i, access != Access::write, access != Access::read});
       });
   }
 
@@ -90,6 +94,24 @@ class CopiesPass {
           copy.made = copy.made || !covers(written, use.elements);
       }
     }
+  }
+  // A cast of what an update writes follows it, so that copies of one piece live at a time: nothing else of an update
+  // touches what casts read and write.
+  std::vector<std::size_t> in_order() const {
+    std::vector<std::size_t> order(program_.nodes.size()), behind(order.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    behind = order;
+    for (std::size_t u = 0; u < uses_.size(); ++u) {
+      const Use& use = uses_[u];
+      if (use.writes || program_.nodes[use.node].phase != Phase::update) continue;
+      for (const Use& writer : std::span(uses_).first(u) | std::views::reverse)
+        if (writer.writes && !intersection(writer.elements, use.elements).empty()) {
+          behind[use.node] = writer.node;
+          break;
+        }
+    }
+    std::ranges::stable_sort(order, {}, [&](std::size_t i) { return behind[i]; });
+    return order;
   }
   static bool covers(std::vector<Range> parts, const Range& all) {
     std::ranges::sort(parts, {}, &Range::begin);

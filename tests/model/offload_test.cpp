@@ -239,6 +239,28 @@ TEST(OffloadOfState, ACopyOfItBetweenStepsChangesNoBit) {
   }
 }
 
+// Casts follow the update of their layer, also where no activations give copies of all layers room.
+TEST(OffloadOfCopies, LiveLayerByLayerInEveryUpdate) {
+  config::Model model = tiny_fp8_model("llama");
+  std::map<std::string_view, std::int64_t> before;
+  for (const std::int64_t layers : {4, 8}) {
+    model.layers = layers;
+    LoweringOptions o = fp8_options(model, kTinyShape);
+    o.placement = kCopies;
+    o.norms = true;
+    const LoweredModel m = lower(model, o);
+    for (std::size_t i = 0; i < m.set.programs.size(); ++i) {
+      const std::string& name = m.set.programs[i].name;
+      const std::int64_t bytes = m.set.memory.device.transient_by_program[i];
+      if (name != kUpdate && name != kRefresh) continue;
+      EXPECT_GT(bytes, 0) << name;
+      const auto [it, fresh] = before.try_emplace(name == kUpdate ? kUpdate : kRefresh, bytes);
+      EXPECT_LT(bytes, it->second + it->second / 4) << name;
+    }
+  }
+  EXPECT_EQ(before.size(), 2u);
+}
+
 // Those of each layer more are the host's, up to all but what stands before the first one.
 TEST(OffloadOfMoments, OfMoreLayersLeaveTheDevice) {
   for (const char* moments : {"fp32", "8bit"}) {
