@@ -55,9 +55,9 @@ class Origins {
   int count_ = 0;
 };
 
-inline constexpr std::int64_t kMaxHeadDim = 256;  // the attention kernels hold it in registers
-inline constexpr std::int64_t kMostExperts = 4096;
-inline constexpr double kSmallestFactor = 1e-30;  // smaller ones would be 0 in fp32
+inline constexpr std::int64_t kMaxHeadDim = 256;   // the attention kernels hold it in registers
+inline constexpr std::int64_t kMostExperts = 512;  // a warp of a card has a row of their logits in registers
+inline constexpr double kSmallestFactor = 1e-30;   // smaller ones would be 0 in fp32
 
 struct Model {
   std::string init_from;         // a folder of weights to start from, which says the rest; empty: random weights

@@ -386,7 +386,7 @@ class Run {
     gradients();
     const config::Model& m = case_.checkpoint.model;
     const double balance =
-        model::router_figures(m, engine_->router_totals(), static_cast<double>(case_.batch.pairs)).balance;
+        model::router_figures(m, engine_->router_totals(), static_cast<double>(case_.batch.pairs)).balance.value();
     take(kAuxLoss, {static_cast<float>(balance)}, 0);
     take(kAuxTotal, {static_cast<float>(loss() + m.router_aux * balance)}, 0);
     each_stored(kAuxGradients, optim::kGradients, inv_pairs(), take);

@@ -67,6 +67,13 @@ void read_qwen3_moe(const io::Json& json, std::string_view file, config::Model& 
   m.expert_ffn = given(json, "moe_intermediate_size") ? io::integer_at(json, "moe_intermediate_size", file) : 768;
   if (m.expert_ffn < 1 || m.expert_ffn > (std::int64_t{1} << 30))
     fail_user("{}: moe_intermediate_size is {}; it must be from 1 to 2^30", file, m.expert_ffn);
+  const std::int64_t windows_from =
+      given(json, "max_window_layers") ? io::integer_at(json, "max_window_layers", file) : std::int64_t{0};
+  if (m.window > 0 && windows_from > 0)
+    fail_user(
+        "{}: max_window_layers is {}: transformers 4 gives the layers before it no window, and transformers 5 "
+        "gives all layers one; remove the key where they all have it",
+        file, windows_from);
   const std::int64_t step =
       given(json, "decoder_sparse_step") ? io::integer_at(json, "decoder_sparse_step", file) : std::int64_t{1};
   if (step < 1) fail_user("{}: decoder_sparse_step is {}; it must be positive", file, step);

@@ -617,6 +617,7 @@ bool follows(std::string_view key, const config::Value& value) {
 void take_model(config::Config& config, const config::Model& from, std::string_view where) {
   config::Config source;
   source.model = from;
+  std::ranges::sort(config.model.dense_layers);  // whichever way they were written
   for (const config::Key& key : config::keys()) {
     const Says says = who_says(key.name);
     if (says == Says::user) continue;

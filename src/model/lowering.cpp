@@ -130,8 +130,12 @@ std::vector<TensorNorm> tensor_norms(const ParameterTable& table, const NormSums
 RouterFigures router_figures(const config::Model& m, const std::vector<double>& totals, double pairs) {
   const auto experts = static_cast<std::size_t>(m.experts), layers = static_cast<std::size_t>(layers_with_experts(m));
   REDLINE_CHECK(totals.size() == (layers + 1) * (experts + 1), "{} totals of {} routers", totals.size(), layers);
-  const double count = static_cast<double>(experts), by = std::max(pairs, 1.0);
-  RouterFigures f{totals[layers * (experts + 1)] / by, totals[layers * (experts + 1) + 1] / by, {}, {}, {}};
+  const double count = static_cast<double>(experts);
+  RouterFigures f;
+  if (pairs > 0) {
+    f.balance = totals[layers * (experts + 1)] / pairs;
+    f.z_loss = totals[layers * (experts + 1) + 1] / pairs;
+  }
   for (std::int64_t i = 0; i < m.layers; ++i)
     if (has_experts(m, static_cast<std::size_t>(i))) f.layers.push_back(i);
   for (std::size_t layer = 0; layer < layers; ++layer) {

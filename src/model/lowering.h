@@ -236,7 +236,7 @@ std::vector<TensorNorm> tensor_norms(const ParameterTable& table, const NormSums
 
 // What the routers of a step did, from its totals (ops/experts.h).
 struct RouterFigures {
-  double balance = 0, z_loss = 0;          // means over its micro-batches, weighted by pairs
+  std::optional<double> balance, z_loss;   // means over its micro-batches, weighted by pairs; absent with none
   std::vector<std::int64_t> layers;        // those with experts
   std::vector<double> entropy;             // of each of them: a token's in the mean, in nats
   std::vector<std::vector<double>> loads;  // of each of them by expert: 1 is an even share, 0 none

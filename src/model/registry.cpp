@@ -92,9 +92,9 @@ void settle_layers(config::Model& m) {
 
 namespace {
 
-// The settings of a family with experts, which go together.
-void require_experts(const config::Config& config, const ExpertNames& names) {
-  const config::Model& m = config.model;
+// The settings of a family with experts, which go together; two names of one width are settled.
+void require_experts(config::Config& config, const ExpertNames& names) {
+  config::Model& m = config.model;
   const auto fail = [&](std::initializer_list<std::string_view> keys, const std::string& what) {
     fail_user("{}{}", config.origins.prefix(keys), what);
   };
@@ -107,11 +107,20 @@ void require_experts(const config::Config& config, const ExpertNames& names) {
                      m.experts));
   if (names.always_norm_topk && m.norm_topk == false)
     fail({"model.norm_topk"}, fmt::format("model.norm_topk must be true for model.family \"{}\"", m.family));
-  if (!names.dense_layers && config.origins.written("model.ffn") && config.origins.written("model.expert_ffn") &&
-      m.expert_ffn > 0 && m.ffn != m.expert_ffn)
-    fail({"model.ffn", "model.expert_ffn"},
-         fmt::format("model.ffn is {} and model.expert_ffn {}, but every layer of a {} has experts; set one of the two",
-                     m.ffn, m.expert_ffn, m.family));
+  if (!names.dense_layers && m.expert_ffn > 0 && m.ffn != m.expert_ffn) {
+    // One width has two names: the other one comes from a preset, or from a file that has all keys.
+    const auto weight = [&](std::string_view key) {
+      return config.origins.on_command_line(key) ? 2 : config.origins.written(key) ? 1 : 0;
+    };
+    const int ffn = weight("model.ffn"), expert_ffn = weight("model.expert_ffn");
+    if (ffn == expert_ffn && ffn > 0)
+      fail({"model.ffn", "model.expert_ffn"},
+           fmt::format("model.ffn is {} and model.expert_ffn {}, but every layer of a {} has experts; set one of the "
+                       "two",
+                       m.ffn, m.expert_ffn, m.family));
+    if (ffn > expert_ffn) m.expert_ffn = m.ffn;
+    m.ffn = m.expert_ffn;
+  }
   for (const std::int64_t layer : m.dense_layers)
     if (layer >= m.layers)
       fail({"model.dense_layers", "model.layers"},

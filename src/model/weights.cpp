@@ -90,8 +90,12 @@ std::vector<MatchedFile> match_weights(const io::WeightFiles& weights, const con
       const auto it = parameters.find(t.name);
       if (it == parameters.end()) {
         if (is_passed_over(*file.reader, t, weights, model)) continue;
-        fail_user("{}: holds {}, which the configuration has no place for", file.reader->path().string(),
-                  io::in_quotes(t.name));
+        const bool stacked = model.experts > 0 && t.name.find(".experts.") != t.name.npos && t.shape.size() == 3;
+        fail_user("{}: holds {}, which the configuration has no place for{}", file.reader->path().string(),
+                  io::in_quotes(t.name),
+                  stacked ? "; it holds all experts of a layer, and redline reads one tensor an expert, as "
+                            "transformers' save_pretrained writes them unless save_original_format=False"
+                          : "");
       }
       require_match(t, *it->second, file.reader->path().string());
       m.tensors.push_back(&t);

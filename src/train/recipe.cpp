@@ -295,6 +295,20 @@ void doubt_length(const Config& c, std::vector<Doubt>& doubts) {
                    c.origins.prefix({"train.seq_len"}), c.train.seq_len, counted(known, "position"), c.train.seq_len)});
 }
 
+// A weight that is divided by itself is 1: routers are left with the balance, and choose for no reason.
+void doubt_router(const Config& c, std::vector<Doubt>& doubts) {
+  const config::Model& m = c.model;
+  if (m.experts < 2 || m.experts_per_token != 1) return;
+  const std::optional<model::ExpertNames>& names = model::family_of(m).decoder.experts;
+  if (!names || !m.norm_topk.value_or(names->norm_topk)) return;
+  doubts.push_back(
+      {"model.experts_per_token",
+       fmt::format("{}model.experts_per_token = 1 with model.norm_topk gives every token's one expert the weight 1, "
+                   "whatever its router says, so that routers learn nothing from the loss; take more than one{}",
+                   c.origins.prefix({"model.experts_per_token", "model.norm_topk"}),
+                   names->always_norm_topk ? "" : ", or set model.norm_topk=false")});
+}
+
 // Models that redline trains and transformers refuses to load.
 void doubt_export(const Config& c, std::vector<Doubt>& doubts) {
   const config::Model& m = c.model;
@@ -321,6 +335,7 @@ std::vector<Doubt> doubtful_settings(const Config& config, std::int64_t steps, s
   doubt_warm_up(config, steps, ranks, doubts);
   doubt_idle_keys(config, doubts);
   doubt_length(config, doubts);
+  doubt_router(config, doubts);
   doubt_export(config, doubts);
   return doubts;
 }

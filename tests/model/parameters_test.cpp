@@ -21,6 +21,7 @@
 #include "model/tiny.h"
 #include "testing/paths.h"
 #include "testing/says.h"
+#include "testing/temp_folder.h"
 
 namespace redline::model {
 namespace {
@@ -364,6 +365,15 @@ TEST(HfConfig, BothSpellingsOfWindowsAndBasesAreRead) {
   qwen["layer_types"] = {"full_attention", "sliding_attention"};
   EXPECT_TRUE(says(error_of([&] { read(qwen); }), {"layer_types", "use_sliding_window"}));
 
+  io::Json mixture = hf_config(tiny_model("qwen3_moe"), {.max_positions = 128});
+  mixture["use_sliding_window"] = true;
+  mixture["sliding_window"] = 8;
+  EXPECT_EQ(read(mixture).window, 8);
+  mixture["max_window_layers"] = 1;
+  EXPECT_TRUE(says(error_of([&] { read(mixture); }), {"max_window_layers is 1", "transformers 4", "transformers 5"}));
+  mixture["use_sliding_window"] = false;
+  EXPECT_EQ(read(mixture).window, 0);
+
   config::Model smol = tiny_model("smollm3");
   smol.layers = 5;
   smol.window = 0;
@@ -650,6 +660,27 @@ TEST(SettleFamily, SettingsOfExpertsGoTogether) {
   EXPECT_TRUE(says(of("olmoe", some + "model.dense_layers = [1]"), {"model.dense_layers", "qwen3_moe"}));
   EXPECT_TRUE(says(of("qwen3_moe", some + "model.dense_layers = [2]"), {"layer 2", "model.layers is 2"}));
   EXPECT_TRUE(says(of("qwen3_moe", some + "model.dense_layers = [0, 1]"), {"none has experts"}));
+}
+
+// Where all layers have experts one width has two names: the one on the command line is meant.
+TEST(SettleFamily, WidthsOfExpertsFollowTheCommandLine) {
+  const auto widths = [](const config::Sources& sources) {
+    const config::Model m = config::load(sources, settle_family).model;
+    return fmt::format("{} {}", m.ffn, m.expert_ffn);
+  };
+  const std::string olmoe = "model.family=olmoe", steps = "train.max_steps=1";
+  for (const std::string name : {"model.ffn=512", "model.expert_ffn=512"})
+    EXPECT_EQ(widths({.file = "", .preset = "moe-1b", .overrides = {steps, olmoe, name}}), "512 512") << name;
+  const testing::TempFolder temp;
+  const std::string own = (temp.path() / "config.toml").string();  // a run's has both
+  real_files().replace(
+      own, config::dump(config::load({.file = "", .preset = "moe-1b", .overrides = {steps, olmoe}}, settle_family)));
+  for (const std::string name : {"model.ffn=48", "model.expert_ffn=48"})
+    EXPECT_EQ(widths({.file = own, .preset = "", .overrides = {name}}), "48 48") << name;
+  EXPECT_TRUE(testing::says(testing::error_of([&] {
+                              widths({.file = own, .preset = "", .overrides = {"model.ffn=48", "model.expert_ffn=32"}});
+                            }),
+                            {"48", "32", "set one of the two"}));
 }
 
 // A run that began before the key means transformers' balance, where it has experts to balance.

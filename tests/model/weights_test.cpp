@@ -219,5 +219,17 @@ TEST_F(Loading, AHeadThatRepeatsTheEmbeddingIsComparedInPieces) {
   EXPECT_TRUE(says(error_of(match), {"ends at byte"}));
 }
 
+// As transformers writes experts where it does not take them apart.
+TEST_F(Loading, ExpertsInOneTensorAreToldHowToBeWritten) {
+  const config::Model model = tiny_model("qwen3_moe");
+  Engine engine(model, load_options(), device_);
+  const std::vector<float> values(4 * 6 * 2);
+  const std::vector<io::TensorToWrite> tensors = {
+      {"model.layers.0.mlp.experts.gate_up_proj", DType::f32, {4, 6, 2}, std::as_bytes(std::span(values))}};
+  io::write_safetensors(real_files(), temp_ / io::kWeightsFile, tensors, {});
+  EXPECT_TRUE(says(error_of([&] { weights_to_load(engine, weights()); }),
+                   {"mlp.experts.gate_up_proj", "one tensor an expert", "save_original_format=False"}));
+}
+
 }  // namespace
 }  // namespace redline::model

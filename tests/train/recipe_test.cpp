@@ -100,6 +100,15 @@ TEST(Doubts, ModelsThatTransformersRefuses) {
   EXPECT_EQ(of_width("model.hidden=128"), "");
 }
 
+TEST(Doubts, OneExpertWhoseWeightIsAlwaysOne) {
+  EXPECT_EQ(doubts_about(with({"model.experts_per_token=1", "model.norm_topk=false"}, "moe-1b")), "");
+  EXPECT_TRUE(testing::says(doubts_about(with({"model.experts_per_token=1"}, "moe-1b")),
+                            {"model.experts_per_token: ", "the weight 1", "model.norm_topk=false"}));
+  const std::string mixtral = doubts_about(with({"model.experts_per_token=1", "model.family=mixtral"}, "moe-1b"));
+  EXPECT_TRUE(testing::says(mixtral, {"take more than one"}));
+  EXPECT_EQ(mixtral.find("norm_topk=false"), mixtral.npos) << mixtral;
+}
+
 TEST(Doubts, OtherRowsInAPresetGetARateAsAHint) {
   const config::Config preset = with({}, "ping-95m");
   ASSERT_EQ(preset.train.batch_size, 128);
