@@ -405,6 +405,7 @@ std::vector<Fp8Seen> Engine::watched_micro_step(bool first, bool last) {
     looked_at.push_back({copy, scale, padding});
   };
   const std::int64_t of_experts = options_.batch.tokens() * model_.experts_per_token;  // rows
+  finish_update();                                                                     // whose casts are looked at
   if (lowered_.fp8_counts.present()) executor_->clear(lowered_.fp8_counts);
   for (const Fp8Tensor& t : lowered_.fp8)
     if (t.copy.present()) look(t.copy, t.scale);

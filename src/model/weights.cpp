@@ -386,6 +386,7 @@ void Engine::load(std::span<const FileToLoad> files, const LoadProgress& progres
   keep_snapshot();
   wait_for_snapshot();  // rows of the host are written below without the device
   const std::vector<Tensor> arrays = state();
+  device_.wait();  // copies of this memory may be under way
   const auto in_place = [&](const Target& t) { return on_host(lowered_.state_values[t.row]); };
   std::uint64_t before = 0, all = 0;
   std::int64_t largest = 0;

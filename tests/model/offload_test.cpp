@@ -239,6 +239,28 @@ TEST(OffloadOfState, ACopyOfItBetweenStepsChangesNoBit) {
   }
 }
 
+// Whoever looks at weights in eight bits looks at those of the update that was to be made late.
+TEST(OffloadOfMoments, WeightsInEightBitsAreSeenAfterTheirUpdate) {
+  const OffloadCase c{.name = "fp8", .fp8 = true};
+  const config::Model model = offloaded_model(c);
+  device::CpuDevice device(2);
+  std::vector<std::vector<Fp8Seen>> seen;
+  for (const config::Placement& placement : {config::Placement{}, kMoments}) {
+    TinyEngine engine(model, offload_options(c, placement), device);
+    step_on(engine, tiny_batch(model.vocab, 1, kTinyShape), 0, 1e-2);
+    engine.upload(tiny_batch(model.vocab, 2, kTinyShape));
+    engine.set_step(1, 1e-2, 0, 0);
+    seen.push_back(engine.watched_micro_step(true));
+  }
+  ASSERT_EQ(seen[0].size(), seen[1].size());
+  for (std::size_t i = 0; i < seen[0].size(); ++i) {
+    const Fp8Seen &here = seen[0][i], &away = seen[1][i];
+    EXPECT_EQ(std::tie(here.name, here.scale, here.amax, here.saturated, here.zero),
+              std::tie(away.name, away.scale, away.amax, away.saturated, away.zero))
+        << here.name;
+  }
+}
+
 // Casts follow the update of their layer, also where no activations give copies of all layers room.
 TEST(OffloadOfCopies, LiveLayerByLayerInEveryUpdate) {
   config::Model model = tiny_fp8_model("llama");
