@@ -116,6 +116,7 @@ struct Planned {
   // that has too little for any cut: how much would do.
   std::optional<perf::MovedCut> moved = {};
   std::optional<perf::HostNeed> host_need = {};
+  std::string types = {};              // that would fit where no cut does
   std::optional<perf::Filled> filled;  // where rows are not full
   std::optional<perf::Plan> packed;    // then, the same with packed rows
   std::optional<perf::Growth> growth;  // with --grow
@@ -130,7 +131,7 @@ struct Planned {
     if (moved) return perf::in_words(moved->fit, perf::with_setting(config, moved->setting)) + gpus_instead();
     std::vector<std::string> others;
     if (host_need) others.push_back(more_host());
-    if (fit && fit->ways.empty() && !gains.empty()) others.push_back(gains.front());
+    if (!types.empty()) others.push_back(types);
     return perf::why(choice, machine, others);
   }
   // With what memory.fit moves and computes again: what `plan` is of.
@@ -601,6 +602,8 @@ int run_plan(const Words& words) {
     p.moved = perf::cut_that_moves(p.config, p.machine, p.fit->room);
     if (!p.moved) p.host_need = perf::host_needed(p.config, p.machine, p.fit->room);
   }
+  if (!p.moved && p.choice.best.empty())
+    p.types = perf::types_that_fit(p.config, p.machine, perf::room_on(p.config, p.machine));
   if (grow) p.growth = perf::grow(p.config, p.machine, options);
   stopping.hold();
   if (json) {

@@ -17,7 +17,6 @@
 #include "config/load.h"
 #include "device/device.h"
 #include "model/lowering.h"
-#include "perf/fit.h"
 #include "perf/fp8_choice.h"
 #include "perf/profile.h"
 #include "train/memory_advice.h"
@@ -465,6 +464,24 @@ void measure_all(std::vector<Trial>& rows, const config::Config& asked, device::
 
 }  // namespace
 
+std::string types_that_fit(const config::Config& config, const Machine& machine, const Room& room) {
+  std::vector<config::Config> types = train::coarser_types(config, machine.kind);
+  // A search takes many plans; one or two say whether it can help.
+  const auto could = [&](const config::Config& coarser) {
+    const Plan least = least_plan(coarser, machine);
+    return least.fits || (chooses(coarser) && least_moved(coarser, least.setting, machine).fits);
+  };
+  if (types.empty() || !could(types.back())) return "";  // all of them together need least
+  for (const config::Config& coarser : types) {
+    if (!could(coarser)) continue;
+    const std::optional<MovedCut> cut = cut_that_moves(coarser, machine, room);
+    if (!cut && chooses(coarser)) continue;
+    const Setting found = cut ? cut->setting : least_plan(coarser, machine).setting;
+    return fmt::format("{} would fit", fmt::join(train::changed_keys(config, with_setting(coarser, found)), " "));
+  }
+  return "";
+}
+
 Machine machine_now(device::Device& device) {
   Machine m = machine_of(device);
   m.memory = device.available_bytes();
@@ -488,6 +505,7 @@ AutoBatch find_batch_size(const config::Config& config, device::Device& device, 
     const Room room = room_on(config, device, 1);
     std::vector<std::string> others;
     if (const auto need = host_needed(config, machine, room)) others.push_back(in_words(*need, config, room));
+    if (std::string types = types_that_fit(config, machine, room); !types.empty()) others.push_back(std::move(types));
     fail_user("train.batch_size = \"auto\": {}", why(choice, machine, others));
   }
   if (choice.asked_for)  // which is the user's to decide

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "perf/fit.h"
 #include "perf/plan.h"
 #include "perf/search.h"
 
@@ -69,6 +70,10 @@ std::string room_in_words(const config::Config& config, const Machine& machine);
 // One or two sentences: why the first of `best` is the choice, or why nothing fits and what would, with clauses of
 // whoever knows more of the latter.
 std::string why(const Choice& choice, const Machine& machine, const std::vector<std::string>& others = {});
+
+// The first coarser types (train/memory_advice.h) with which a step of as many tokens fits, as a clause with the keys
+// to set; empty: none do.
+std::string types_that_fit(const config::Config& config, const Machine& machine, const Room& room);
 
 // The machine with the memory that is free on it now. Memory that the process holds already counts as the plan counts
 // it.

@@ -99,7 +99,8 @@ class Room {
 
     std::vector<config::Config> relaxed = relaxations(asked_);
     relaxed.insert(relaxed.begin(), asked_);
-    const std::string found = relaxed_in_words(relaxed);
+    std::string found = relaxed_in_words(relaxed);
+    if (found.empty() && !moves()) found = relaxed_in_words(with_types(relaxed));
     const std::vector<std::string> moved = moved_in_words(found.empty() ? with_types(relaxed) : std::vector{asked_});
     std::vector<std::string> all = moved;
     if (!found.empty()) all.insert(all.begin(), found);
@@ -183,7 +184,7 @@ class Room {
   std::string in_words(const config::Config& way, const Moved& m) const {
     if (m.host == 0) return fmt::format("{} would fit", changes_in_words(asked_, way));
     return fmt::format("{} (with {} of the host's memory or more) would fit", changes_in_words(asked_, way),
-                       memory_in_words(m.host));
+                       enough_in_words(m.host));
   }
 
   // The first of some configurations that fits, in rows as many as fit, with nothing in the host's memory.
@@ -214,10 +215,8 @@ class Room {
     return more.empty() ? std::vector<std::string>{} : std::vector{more};
   }
 
-  // Configurations as relaxed, with coarser types where bytes may move: of the run as asked first, of the most relaxed
-  // one last.
+  // Configurations as relaxed, with coarser types: of the run as asked first, of the most relaxed one last.
   std::vector<config::Config> with_types(const std::vector<config::Config>& relaxed) const {
-    if (!moves()) return relaxed;
     std::vector<config::Config> all = {asked_}, last = coarser_types(relaxed.back(), kind_, most_shared());
     for (config::Config& way : coarser_types(asked_, kind_, most_shared())) all.push_back(std::move(way));
     all.insert(all.end(), relaxed.begin() + 1, relaxed.end());

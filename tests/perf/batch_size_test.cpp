@@ -2,6 +2,7 @@
 // what was measured to be fastest.
 #include "perf/batch_size.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -11,6 +12,7 @@
 #include "perf/machines.h"
 #include "testing/says.h"
 #include "testing/watched_device.h"
+#include "train/memory_advice.h"
 #include "train/tiny_run.h"
 
 namespace redline::perf {
@@ -246,6 +248,22 @@ TEST(AutoBatch, SaysWhatTheLeastWouldNeed) {
       automatic({"model.hidden=65536", "model.ffn=262144", "model.heads=512", "model.head_dim=128"});
   EXPECT_TRUE(
       says(testing::error_of([&] { find_batch_size(c, device, {}); }), {"nothing fits", "of 64 tokens", "model"}));
+}
+
+// What `train` would name where the batch is given is named where it is not, and fits to the word.
+TEST(AutoBatch, NamesTheTypesWithWhichSomethingFits) {
+  device::CpuDevice device(1);
+  const auto of = [&](std::vector<std::string> more, std::int64_t limit) {
+    more.insert(more.begin(), {"optim.moments=8bit", "train.recompute=block", "memory.fit=none",
+                               fmt::format("memory.limit={}KiB", limit / 1024)});
+    return automatic(more);
+  };
+  const std::int64_t limit =
+      train::memory_needed(with_setting(of({"precision.gradients=bf16"}, 1 << 30), {1, 4, "block"}), device.kind());
+  const std::string said = testing::error_of([&] { find_batch_size(of({}, limit + 1024), device, {}); });
+  EXPECT_TRUE(says(said, {"nothing fits", "precision.gradients=bf16", " would fit"})) << said;
+  const AutoBatch found = find_batch_size(of({"precision.gradients=bf16"}, limit + 1024), device, {});
+  EXPECT_EQ(setting_of(found.config).batch_size, 1);
 }
 
 TEST(AutoBatch, ARunThatGoesOnTakesItsOwnNumbers) {

@@ -154,6 +154,12 @@ TEST(MemoryAdvice, NamesTheCutThatFitsWithBytesMoved) {
   const std::string advice = what_would_fit(config_with(moves), device::Kind::cpu, available);
   EXPECT_TRUE(says(advice, {"train.batch_size = 1, train.accumulate = 8 (", "of the host's memory or more) would fit"}))
       << advice;
+  const std::size_t end = advice.find(" of the host's memory or more"), begin = advice.rfind("(with ", end) + 6;
+  std::vector<std::string> taken = moves;  // to the word
+  taken.insert(taken.end(),
+               {"train.batch_size=1", "train.accumulate=8", "memory.host_limit=" + advice.substr(begin, end - begin)});
+  const std::string enough = what_would_fit(config_with(taken), device::Kind::cpu, available);
+  EXPECT_EQ(enough.find("memory.host_limit is"), enough.npos) << enough;
   const std::string still = what_would_fit(config_with(asked), device::Kind::cpu, available);
   EXPECT_EQ(still.find("of the host's memory"), still.npos) << still;
   moves.emplace_back("memory.host_limit=1MiB");
@@ -205,6 +211,18 @@ TEST(MemoryAdvice, CoarserTypesAtOnceFitIntoASmallHost) {
       << advice;
   EXPECT_EQ(coarser_types(coarse, device::Kind::cpu).size(), 0u) << "nothing is left";
   EXPECT_EQ(coarser_types(config_with(asked), device::Kind::cpu, {0, 2, dist::Mode::fsdp}).size(), 2u);
+}
+
+// Types need no bytes to move: memory.fit = none is told of them, too, where nothing milder is enough.
+TEST(MemoryAdvice, CoarserTypesAreNamedWhereNothingMoves) {
+  const std::vector<std::string> asked = {"model.layers=4",    "optim.name=adamw", "train.batch_size=1",
+                                          "train.seq_len=128", "memory.fit=none",  "precision.matmul=fp8"};
+  config::Config coarse = coarser_types(config_with(asked), device::Kind::cpu).back();
+  coarse.train.recompute = "block";
+  const std::int64_t available = memory_needed(coarse, device::Kind::cpu);
+  const std::string advice = what_would_fit(config_with(asked), device::Kind::cpu, available);
+  EXPECT_TRUE(says(advice, {"precision.gradients = \"bf16\", precision.masters = \"bf16\""})) << advice;
+  EXPECT_EQ(fit_as_advised(advice, asked, available), 1) << advice;
 }
 
 // What even one row needs is what it needs with all in the host's memory that can lie there.
