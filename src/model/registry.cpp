@@ -115,8 +115,8 @@ void require_experts(config::Config& config, const ExpertNames& names) {
     const int ffn = weight("model.ffn"), expert_ffn = weight("model.expert_ffn");
     if (ffn == expert_ffn && ffn > 0)
       fail({"model.ffn", "model.expert_ffn"},
-           fmt::format("model.ffn is {} and model.expert_ffn {}, but every layer of a {} has experts; set one of the "
-                       "two",
+           fmt::format("model.ffn is {} and model.expert_ffn {}, but every layer of model.family \"{}\" has experts; "
+                       "set one of the two",
                        m.ffn, m.expert_ffn, m.family));
     if (ffn > expert_ffn) m.expert_ffn = m.ffn;
     m.ffn = m.expert_ffn;
