@@ -77,6 +77,7 @@ std::vector<float> sums_after(int runs, device::Device& device, const ExecutorOp
 }
 
 using CudaExecutor = testing::OnCard<>;
+using AloneOnCard = testing::OnCard<>;  // with no other test beside it: cmake/Tests.cmake
 
 TEST_F(CudaExecutor, EveryRunChangesStateOnceAndReadsWhatWasWritten) {
   device::CpuDevice cpu(1);
@@ -88,7 +89,7 @@ TEST_F(CudaExecutor, EveryRunChangesStateOnceAndReadsWhatWasWritten) {
 }
 
 // Tuning overwrites the arena before the first contents of values are there.
-TEST_F(CudaExecutor, ProductsAreTunedInTheArena) {
+TEST_F(AloneOnCard, ProductsAreTunedInTheArena) {
   constexpr Extents kLarge{.rows = 16384, .in = 4096, .out = 4096};  // arena: 640 MiB, of which products take 576
   device::CpuDevice cpu(1);
   std::vector<std::string> notes, warnings;
