@@ -33,12 +33,9 @@ INSTANTIATE_TEST_SUITE_P(Verify, FixtureOnCard,
                          ::testing::Combine(::testing::Values("llama-mha", "llama3-gqa", "qwen3-gqa", "llama-hd64",
                                                               "qwen3-hd128", "olmo2-gqa", "qwen2-gqa", "mistral-window",
                                                               "smollm3-nope", "olmo3-window", "gemma3-text",
-                                                              "llama-biases"),
+                                                              "llama-biases", "olmoe", "qwen3-moe", "qwen3-moe-dense",
+                                                              "mixtral"),
                                             ::testing::Values("fp32", "tf32", "bf16", "fp8")));
-// Of experts in fp32 alone: in tf32 three of these were outside the tolerances on an H200.
-INSTANTIATE_TEST_SUITE_P(VerifyExperts, FixtureOnCard,
-                         ::testing::Combine(::testing::Values("olmoe", "qwen3-moe", "qwen3-moe-dense", "mixtral"),
-                                            ::testing::Values("fp32")));
 
 // In fp8 against the CPU too, which makes the same casts.
 TEST_F(VerifyOnCard, OneScaleThatIsOffIsSeenByBoth) {
