@@ -14,59 +14,132 @@
 namespace redline::program {
 namespace {
 
+// Addresses that are taken: stretches that do not touch, in their order.
+class Taken {
+ public:
+  void add(std::int64_t begin, std::int64_t end) {
+    if (begin == end) return;
+    const auto first = std::ranges::lower_bound(parts_, begin, {}, &Part::end);
+    auto last = first;
+    for (; last != parts_.end() && last->begin <= end; ++last)
+      begin = std::min(begin, last->begin), end = std::max(end, last->end);
+    if (first == last) {
+      parts_.insert(first, {begin, end});
+    } else {
+      *first = {begin, end};
+      parts_.erase(first + 1, last);
+    }
+  }
+  // The lowest place from `at` on where so many bytes are free.
+  std::int64_t room(std::int64_t at, std::int64_t bytes) const {
+    for (auto part = std::ranges::upper_bound(parts_, at, {}, &Part::end);
+         part != parts_.end() && part->begin < at + bytes; ++part)
+      at = part->end;
+    return at;
+  }
+
+ private:
+  struct Part {
+    std::int64_t begin, end;
+  };
+  std::vector<Part> parts_;
+};
+
+// Values that have their places, in a tree of stretches of nodes: there are tens of thousands of them, too many to
+// compare each with all. A value is noted at the widest stretches through which it lives, and at those around them, to
+// which it belongs some of the time. At a leaf in which it begins or ends it is noted by itself.
+class Neighbours {
+ public:
+  explicit Neighbours(std::size_t nodes) : width_(nodes / kLeaves + 1), ends_(kLeaves) {
+    std::size_t stretches = kLeaves;
+    for (std::vector<Stretch>& level : levels_) level.resize(stretches), stretches /= kFan;
+  }
+
+  void add(const Lifetime& value, std::int64_t begin, std::int64_t end) {
+    each_part(
+        value,
+        [&](Stretch& widest) {
+          widest.always.add(begin, end);
+          widest.sometimes.add(begin, end);
+        },
+        [&](Stretch& around) { around.sometimes.add(begin, end); },
+        [&](std::vector<Placed>& leaf) {
+          leaf.insert(std::ranges::upper_bound(leaf, begin, {}, &Placed::begin), {begin, end, value});
+        });
+  }
+
+  // The lowest place where nothing is that lives at the same time.
+  std::int64_t room(const Lifetime& value, std::int64_t bytes) {
+    std::int64_t at = 0;
+    for (std::int64_t before = -1; before != at;) {
+      before = at;
+      each_part(
+          value, [&](const Stretch& widest) { at = widest.sometimes.room(at, bytes); },
+          [&](const Stretch& around) { at = around.always.room(at, bytes); },
+          [&](const std::vector<Placed>& leaf) {
+            for (const Placed& other : leaf) {
+              if (at + bytes <= other.begin) break;
+              if (value.overlaps(other.lifetime)) at = std::max(at, other.end);
+            }
+          });
+    }
+    return at;
+  }
+
+ private:
+  static constexpr std::size_t kFan = 16, kLevels = 3, kLeaves = 256;  // 16^(3-1)
+  struct Stretch {
+    Taken always, sometimes;  // by values that live through all of it, and by those that live in any of it
+  };
+  struct Placed {
+    std::int64_t begin, end;
+    Lifetime lifetime;
+  };
+
+  template <class Widest, class Around, class Leaf>
+  void each_part(const Lifetime& value, const Widest& widest, const Around& around, const Leaf& leaf) {
+    const std::size_t first = value.first / width_, last = value.last / width_;
+    std::size_t begin = (value.first + width_ - 1) / width_, end = (value.last + 1) / width_;  // of whole leaves
+    const auto up_from = [&](std::size_t at) {
+      for (std::vector<Stretch>& level : levels_) around(level[at]), at /= kFan;
+    };
+    const auto cut = [&](std::size_t at) {
+      leaf(ends_[at]);
+      up_from(at);
+    };
+    const auto whole = [&](std::size_t at) { return begin <= at && at < end; };
+    if (!whole(first)) cut(first);
+    if (last != first && !whole(last)) cut(last);
+    if (begin >= end) return;
+    up_from(begin);
+    if (end - 1 != begin) up_from(end - 1);
+    for (std::vector<Stretch>& level : levels_) {
+      while (begin < end && begin % kFan != 0) widest(level[begin++]);
+      while (begin < end && end % kFan != 0) widest(level[--end]);
+      if (begin >= end) return;
+      begin /= kFan, end /= kFan;
+    }
+  }
+
+  std::size_t width_;                                 // of a leaf, in nodes
+  std::array<std::vector<Stretch>, kLevels> levels_;  // from the leaves to the whole program
+  std::vector<std::vector<Placed>> ends_;             // by leaf, each by where values begin
+};
+
 // Largest first, each at the lowest place where nothing that lives at the same time is. Returns the size needed.
 std::int64_t place(const ProgramSet& set, std::vector<Lifetime> values, std::vector<std::int64_t>& offsets) {
   std::stable_sort(values.begin(), values.end(), [&](const Lifetime& a, const Lifetime& b) {
     return set.at(a.value).bytes() > set.at(b.value).bytes();
   });
-  // Most values live for a few nodes, and there are tens of thousands of them: those that such a one could meet are
-  // found by when they live, in stretches of nodes. Each stretch has its own by where they begin, so that a walk over
-  // all stretches of a value at once ends where it finds room.
-  constexpr std::size_t kStretches = 256, kShort = 8;
-  struct Placed {
-    std::int64_t begin, end;
-    Lifetime lifetime;
-  };
   std::size_t nodes = 0;
   for (const Lifetime& value : values) nodes = std::max(nodes, value.last + 1);
-  const std::size_t width = nodes / kStretches + 1;
-  std::vector<std::vector<Placed>> living(nodes / width + 1);
-  std::vector<Placed> all;
-  std::vector<std::size_t> by_begin;  // all of them
+  Neighbours placed(nodes);
   std::int64_t size = 0;
   for (const Lifetime& value : values) {
-    const std::size_t first = value.first / width, last = value.last / width;
-    const std::int64_t bytes = aligned(set.at(value.value).bytes());
-    std::int64_t at = 0;
-    const auto stays_below = [&](const Placed& other) {
-      if (at + bytes <= other.begin) return true;
-      if (value.overlaps(other.lifetime)) at = std::max(at, other.end);
-      return false;
-    };
-    if (last - first < kShort) {
-      std::array<std::size_t, kShort> next{};
-      for (;;) {
-        const Placed* lowest = nullptr;
-        std::size_t of = 0;
-        for (std::size_t s = first; s <= last; ++s)
-          if (const std::size_t i = next[s - first];
-              i < living[s].size() && (!lowest || living[s][i].begin < lowest->begin))
-            lowest = &living[s][i], of = s - first;
-        if (!lowest || stays_below(*lowest)) break;
-        ++next[of];
-      }
-    } else {
-      for (const std::size_t p : by_begin)
-        if (stays_below(all[p])) break;
-    }
+    const std::int64_t bytes = aligned(set.at(value.value).bytes()), at = placed.room(value, bytes);
     offsets[static_cast<std::size_t>(value.value.index)] = at;
     size = std::max(size, at + bytes);
-    const Placed placed{at, at + bytes, value};
-    for (std::size_t s = first; s <= last; ++s)
-      living[s].insert(std::ranges::upper_bound(living[s], at, {}, &Placed::begin), placed);
-    by_begin.insert(std::ranges::upper_bound(by_begin, at, {}, [&](std::size_t p) { return all[p].begin; }),
-                    all.size());
-    all.push_back(placed);
+    placed.add(value, at, at + bytes);
   }
   return size;
 }

@@ -4,6 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <functional>
+#include <random>
+
 #include "device/device.h"
 #include "program/builder.h"
 #include "program/executor.h"
@@ -74,6 +78,48 @@ TEST(Planner, ValuesThatDoNotMeetShareMemory) {
   EXPECT_LT(overlay, sum_of_transients(forward_only.set) / 3);  // eight layers live in the room of about two
   const Chain training(8);
   EXPECT_LT(training.set.memory.device.transient_by_program[0], sum_of_transients(training.set));
+}
+
+// Random lives, from two nodes to all of a program: each value, the largest first, is at the lowest place that values
+// before it leave to it.
+TEST(Planner, EveryValueLiesAsLowAsItCan) {
+  std::mt19937_64 random(1);
+  const auto below = [&](std::int64_t end) {
+    return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(end));
+  };
+  for (const std::int64_t count : {1, 2, 30, 200, 900}) {
+    ProgramSet set;
+    std::vector<std::pair<std::int64_t, ValueId>> uses;  // two a value: when, in the order of nodes
+    for (std::int64_t i = 0; i < count; ++i) {
+      Value value;
+      value.shape = {1 + below(3) * 64 + below(5) * 1000};
+      const ValueId v = set.add(value);
+      const std::int64_t first = below(4 * count), reach = below(3) == 0 ? 4 * count : 12;
+      uses.push_back({first, v});
+      uses.push_back({std::min(first + below(reach), 4 * count), v});
+    }
+    std::ranges::stable_sort(uses, {}, [](const auto& use) { return use.first; });
+    Program& program = set.programs.emplace_back();
+    for (const auto& [when, v] : uses) program.nodes.emplace_back().op = ops::Copy<ValueId>{v, v};
+    plan_memory(set);
+
+    std::vector<Lifetime> lives = lifetimes(set, program);
+    ASSERT_EQ(std::ssize(lives), count);
+    const auto bytes = [&](const Lifetime& l) { return aligned(set.at(l.value).bytes()); };
+    const auto place = [&](const Lifetime& l) { return set.memory.offsets[static_cast<std::size_t>(l.value.index)]; };
+    std::ranges::stable_sort(lives, std::greater{}, [&](const Lifetime& l) { return set.at(l.value).bytes(); });
+    for (std::size_t i = 0; i < lives.size(); ++i) {
+      std::int64_t lowest = 0;
+      for (bool moved = true; moved;) {
+        moved = false;
+        for (std::size_t k = 0; k < i; ++k)
+          if (lives[k].overlaps(lives[i]) && place(lives[k]) < lowest + bytes(lives[i]) &&
+              lowest < place(lives[k]) + bytes(lives[k]))
+            lowest = place(lives[k]) + bytes(lives[k]), moved = true;
+      }
+      EXPECT_EQ(place(lives[i]), lowest) << "value " << i << " of " << count;
+    }
+  }
 }
 
 TEST(Planner, ThePlanIsWhatIsAllocated) {
