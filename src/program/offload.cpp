@@ -1,6 +1,7 @@
 // Brings values of the host's memory to the nodes that use them, and takes them back, in pairs of copies beside the
 // nodes around; and puts the nodes of an update between those of the next step, where its copies hide.
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <vector>
 
@@ -90,6 +91,7 @@ class StreamPass {
     for (std::size_t i = 0; i < program_.nodes.size(); ++i) stage(i);
     if (visits_.empty()) return;
     nodes_ = std::exchange(program_.nodes, {});
+    program_.nodes.reserve(2 * nodes_.size());
     std::vector<std::vector<Staged*>> first(nodes_.size()), last(nodes_.size());
     for (Visit& visit : visits_)
       for (Staged& s : visit.operands) first[s.first].push_back(&s), last[s.last].push_back(&s);
@@ -104,7 +106,7 @@ class StreamPass {
         ++v;
       }
       for (Staged* const s : first[i]) wait_for(s->reads);
-      program_.nodes.push_back(nodes_[i]);
+      program_.nodes.push_back(std::move(nodes_[i]));  // its phase and its place stay
       for (Staged* const s : last[i]) write_back(*s, v - 1);
     }
     wait_for_writes([](const Written&) { return true; });
@@ -280,11 +282,38 @@ class StreamPass {
   std::int32_t pairs_ = 0;
 };
 
-// What a node uses of one value, and the node of the program before which all of it has to be over.
-struct Use {
-  HostBytes bytes;
-  bool writes = false;
-  std::size_t until = 0;
+// The nodes of a program before which whatever uses the bytes of a value has to be over: the first that uses them at
+// all, and the first that writes them. By stretches that have the same ones.
+class FirstUses {
+ public:
+  void note(std::int64_t begin, std::int64_t end, bool writes, std::size_t node) {
+    const auto last = cut(end);
+    for (auto at = cut(begin); at != last; ++at) {
+      at->second.any = std::min(at->second.any, node);
+      if (writes) at->second.write = std::min(at->second.write, node);
+    }
+  }
+  std::size_t find(std::int64_t begin, std::int64_t end, bool writes) const {
+    std::size_t first = kNone;
+    auto at = uses_.upper_bound(begin);
+    if (at != uses_.begin()) --at;
+    for (; at != uses_.end() && at->first < end; ++at)
+      first = std::min(first, writes ? at->second.any : at->second.write);
+    return first;
+  }
+
+ private:
+  static constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
+  struct First {
+    std::size_t any = kNone, write = kNone;
+  };
+  // The stretch that begins there.
+  std::map<std::int64_t, First>::iterator cut(std::int64_t where) {
+    const auto after = uses_.upper_bound(where);
+    return uses_.try_emplace(after, where, after == uses_.begin() ? First{} : std::prev(after)->second);
+  }
+
+  std::map<std::int64_t, First> uses_;  // by where a stretch begins; it ends where the next one does
 };
 
 class BesidePass {
@@ -310,6 +339,7 @@ class BesidePass {
     for (const Node& node : program_.nodes) all += pace(node), layers = std::max(layers, node.place.layer + 1);
     for (const double w : weight) all_weight += w;
     std::vector<Node> nodes;
+    nodes.reserve(program_.nodes.size() + before_.size());
     auto next = order.begin();
     for (std::size_t i = 0; i < program_.nodes.size(); ++i) {
       for (; next != order.end() && (until[*next] <= i || placed / all_weight <= done / all + 1.0 / layers); ++next) {
@@ -335,15 +365,15 @@ class BesidePass {
     });
   }
   void note(const Node& node, std::size_t until) {
-    each_use(node, [&](const HostBytes& bytes, bool writes) { uses_[bytes.owner].push_back({bytes, writes, until}); });
+    each_use(node, [&](const HostBytes& bytes, bool writes) {
+      uses_[bytes.owner].note(bytes.begin, bytes.end, writes, until);
+    });
   }
   std::size_t due(const Node& node) const {
     std::size_t until = program_.nodes.size() - 1;
     each_use(node, [&](const HostBytes& bytes, bool writes) {
       const auto known = uses_.find(bytes.owner);
-      if (known == uses_.end()) return;
-      for (const Use& use : known->second)
-        if (use.until < until && (writes || use.writes) && bytes.meets(use.bytes)) until = use.until;
+      if (known != uses_.end()) until = std::min(until, known->second.find(bytes.begin, bytes.end, writes));
     });
     return until;
   }
@@ -358,7 +388,7 @@ class BesidePass {
   const ProgramSet& set_;
   Program& program_;
   std::vector<Node> before_;
-  std::map<ValueId, std::vector<Use>> uses_;
+  std::map<ValueId, FirstUses> uses_;
 };
 
 // What a layer keeps for its way back, from its last use in the forward pass to its first one after that.
