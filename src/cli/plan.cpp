@@ -88,6 +88,11 @@ std::string_view token_name(const std::optional<perf::Filled>& filled) {
   return filled && filled->known() ? "real token" : "token";
 }
 
+void print_trace(const std::string& file, std::string_view of) {
+  print(
+      fmt::format("\ntrace     {} (a planned step of {}; open it in chrome://tracing or ui.perfetto.dev)\n", file, of));
+}
+
 perf::SearchOptions plan_progress() {
   constexpr double kPatience = 1;  // seconds
   perf::SearchOptions options;
@@ -517,13 +522,14 @@ int run_plan(const Words& words) {
   Arguments arguments(
       "plan", "memory, FLOPs, expected step time and the best batch size, before anything runs",
       "[CONFIG | FOLDER | config.json] [key=value ...] [--card NAME | --cards] [--memory GIB] [--grow] [--gpus N "
-      "[--network NAME] [--trace FILE]] [--json]",
+      "[--network NAME]] [--trace FILE] [--json]",
       {"redline plan gqa-180m --card h200",
        "redline plan runs/a --card h200            of a run, or of a Hugging Face model's folder",
        "redline plan Qwen3-8B/config.json precision.matmul=fp8 --cards   which card do I need?",
        "redline plan my.toml train.seq_len=4096 --card a100-80",
        "redline plan --preset llama-1.36b --card b200 --memory 80 --json",
        "redline plan ping-95m --card a100-80 --grow   more rows, up to those that fill the card",
+       "redline plan my.toml --card rtx-4090 --trace step.json   a picture of the step, with what moves beside it",
        "redline plan llama-1.36b --card h200 --gpus 64 --network ndr",
        "redline plan my.toml --card a100-80 --gpus 32 --gpus-per-node 4 --nics 2 --network hdr"});
   ConfigWords config;
@@ -547,16 +553,18 @@ int run_plan(const Words& words) {
                  "parallel.network, between nodes: ndr, hdr, xdr, roce, roce-200, ethernet, or nvlink for one node");
   arguments.integer("--nics", "N", gpus.nics, 1, kCutGroups, "network cards of a node (default: one for each GPU)");
   arguments.text("--trace", "FILE", gpus.trace,
-                 "write the planned step of the choice as a Chrome trace: a row for computing, copies and network");
+                 "write the planned step, with --gpus that of the choice, as a Chrome trace: a row for computing, for "
+                 "copies each way and for the network");
   arguments.json(json);
   arguments.exits(kDone, "done, also where nothing fits");
   arguments.exits(kStopped, "stopped by a signal: there is no plan");
   if (!arguments.parse(words)) return kDone;
-  if (gpus.gpus == 0 && (gpus.per_node > 0 || gpus.nics > 0 || !gpus.network.empty() || !gpus.trace.empty()))
-    fail_user("--gpus-per-node, --network, --nics and --trace are of a plan for several GPUs; add --gpus N");
+  if (gpus.gpus == 0 && (gpus.per_node > 0 || gpus.nics > 0 || !gpus.network.empty()))
+    fail_user("--gpus-per-node, --network and --nics are of a plan for several GPUs; add --gpus N");
   if (grow && gpus.gpus > 0) fail_user("--grow and --gpus cannot be combined: rows grow on one card");
-  if (all_cards && (grow || gpus.gpus > 0 || !card.empty() || memory > 0))
-    fail_user("--cards plans for one of each card of the table: leave --card, --memory, --grow and --gpus out");
+  if (all_cards && (grow || gpus.gpus > 0 || !card.empty() || memory > 0 || !gpus.trace.empty()))
+    fail_user(
+        "--cards plans for one of each card of the table: leave --card, --memory, --grow, --gpus and --trace out");
 
   StopAtOnce stopping("stopped; there is no plan");
   Planned p;
@@ -605,7 +613,12 @@ int run_plan(const Words& words) {
   if (!p.moved && p.choice.best.empty())
     p.types = perf::types_that_fit(p.config, p.machine, perf::room_on(p.config, p.machine));
   if (grow) p.growth = perf::grow(p.config, p.machine, options);
+  std::string trace;
+  if (!gpus.trace.empty())
+    trace = perf::chrome_trace({perf::as_possible(p.as_it_runs(), p.machine), p.machine, {}, options.filling},
+                               fmt::format("{} on {}, planned", p.name, p.machine.name));
   stopping.hold();
+  if (!trace.empty()) real_files().replace(gpus.trace, trace);
   if (json) {
     print_json(to_json(p));
     return kDone;
@@ -616,6 +629,7 @@ int run_plan(const Words& words) {
   print_filling(p);
   print_choice(p);
   print_growth(p);
+  if (!trace.empty()) print_trace(gpus.trace, p.plan.fits ? p.name : fmt::format("{}, which does not fit", p.name));
   return kDone;
 }
 

@@ -46,6 +46,8 @@ perf::SearchOptions plan_progress();
 // What rows hold: which setting pads them, and how much; as JSON null where they are full.
 std::string padding_in_words(const config::Config& config, const perf::Filled& filled);
 io::Json filling_json(const config::Config& config, const std::optional<perf::Filled>& filled);
+// Says where a picture of a planned step lies, and of what.
+void print_trace(const std::string& file, std::string_view of);
 // "real token" where rows are planned with padding.
 std::string_view token_name(const std::optional<perf::Filled>& filled);
 

@@ -275,9 +275,7 @@ void plan_gpus(const std::string& name, const config::Config& given, const perf:
       padding += fmt::format("; {} fills {}", filled->set(), report::percent(filled->packed.utilisation));
     print("\n" + report::paragraph("padding   ", padding));
   }
-  if (!trace.empty())
-    print(fmt::format("\ntrace     {} (a planned step of {}; open it in chrome://tracing or ui.perfetto.dev)\n",
-                      wanted.trace, p.scale.choice().name()));
+  if (!trace.empty()) print_trace(wanted.trace, p.scale.choice().name());
 }
 
 }  // namespace redline::cli

@@ -147,6 +147,27 @@ TEST_F(PlanCommand, ATraceComputesAsLongAsItsPlan) {
   }
 }
 
+// Of one card, with the way in which it fits: copies both ways, and a step that ends when the plan says.
+TEST_F(PlanCommand, ATraceOfOneCardShowsWhatMoves) {
+  const Words words = words_of(
+      "plan qwen3-1.8b --card rtx-4090 --memory 12 train.batch_size=2 train.accumulate=3 optim.name=adamw --trace "
+      "s.json");
+  const Json plan = json_of(words), trace = Json::parse(real_files().read(folder_ / "s.json"));
+  ASSERT_TRUE(plan.at("fit").is_object()) << "it fits as it is";
+  double end = 0, copying[2] = {};
+  for (const Json& event : trace.at("traceEvents")) {
+    if (event.at("ph") != "X") continue;
+    if (event.at("tid") == 4)
+      end = std::max(end, event.at("ts").get<double>() + event.at("dur").get<double>());
+    else if (event.at("tid") == 1 || event.at("tid") == 2)
+      copying[event.at("tid") == 1] += event.at("dur").get<double>();
+  }
+  EXPECT_NEAR(end / 1e3 / plan.at("expected").at("step_ms").get<double>(), 1, 1e-6);
+  EXPECT_GT(copying[0], 0);
+  EXPECT_GT(copying[1], 0);
+  EXPECT_TRUE(says(must(words).out, {"trace     s.json (a planned step of qwen3-1.8b;"}));
+}
+
 TEST_F(PlanCommand, ForEachCardCountsRealTokens) {
   const Words words = {"plan", "ping-95m", "--cards", "data.packing=bucket"};
   const Json one = json_of({"plan", "ping-95m", "--card", "a100-80", "data.packing=bucket"}), j = json_of(words);
@@ -394,7 +415,7 @@ TEST_F(PlanCommand, ForManyGpusTellsEveryModeAndHowItScales) {
   EXPECT_EQ(j.at("modes")[0].at("host_arena_bytes"), 0);
   EXPECT_GT(j.at("modes")[0].at("snapshot_bytes"), j.at("modes")[1].at("snapshot_bytes"));
   EXPECT_TRUE(says(text.out, {"palm", "copy to save"}));
-  expect_bad_input({"plan", "--card", "h200", "--trace", "step.json"}, {"--trace", "add --gpus N"});
+  expect_bad_input({"plan", "--cards", "--trace", "step.json"}, {"--cards", "--trace"});
   expect_bad_input({"plan", "--card", "h200", "--gpus", "8", "--trace", "no/where/step.json"}, {"--trace", "no/where"});
 
   expect_bad_input({"plan", "--card", "h200", "--gpus", "0"}, {"--gpus", "from 1 to 1024"});
