@@ -5,9 +5,10 @@
 // A tile of the result is 128 x 256. A block is one thread that copies and two warp groups that multiply, 64 rows each;
 // blocks stay and walk over all tiles (grouped_tiles.h), which depend on the offsets alone. Operands come in boxes of
 // 64 rows by 128 bytes, in the layout with a swizzle of 128 bytes, a stage of the sum at a time: two boxes of A, four
-// of B. A pair of blocks has two neighbouring tiles of one row of tiles and the same steps, so each fetches half of A
-// for both: by arithmetic a block asks the second-level cache for 40 bytes a clock instead of 48. Results leave through
-// shared memory by the copy engine, while the next tile is multiplied.
+// of B. A pair of blocks has two neighbouring tiles and the same steps: side by side each fetches half of A for both,
+// so that by arithmetic a block asks the second-level cache for 40 bytes a clock instead of 48; or stacked, one above
+// the other, and each fetches half of B, where fewer tiles lie outside of the result. Results leave through shared
+// memory by the copy engine, while the next tile is multiplied.
 //   Edges: the copy engine writes zeros for what lies outside of an array and leaves out what would be written there.
 //   Rows of the next group that a tile of y or dx reaches into are computed and not written. In the last step of dW
 //   they would be summed over: the warps write zeros over them in shared memory, in both operands, as a NaN may be
@@ -36,11 +37,12 @@ constexpr int kStages = 4, kStageBytes = (kRowBoxes + kColumnBoxes) * kBoxBytes;
 constexpr int kBuffers = 2;  // boxes of results under way, of a warp group
 constexpr int kMultiplying = 2, kGroupThreads = 128, kThreads = (1 + kMultiplying) * kGroupThreads;
 constexpr int kMaxGroups = 512;
-constexpr int kCluster = 2;  // blocks that share A
+constexpr int kCluster = 2;  // blocks that share A or B
 constexpr int kBuffersAt = kStages * kStageBytes, kBarriersAt = kBuffersAt + kMultiplying * kBuffers * kBoxBytes;
 constexpr int kOffsetsAt = kBarriersAt + 2 * kStages * 8, kOrderAt = kOffsetsAt + (kMaxGroups + 1) * 4;
 constexpr int kBytes = kOrderAt + kMostOrdered;
-static_assert(kBytes <= 227 * 1024 && kRowBoxes == kMultiplying && kRowBoxes % kCluster == 0);
+static_assert(kBytes <= 227 * 1024 && kRowBoxes == kMultiplying);
+static_assert(kRowBoxes % kCluster == 0 && kColumnBoxes % kCluster == 0);
 
 enum class Product { output, input_grad, weight_grad };
 enum class Sums { of_cores, in_registers };  // where a product's sums grow from step to step
@@ -69,6 +71,7 @@ struct Arguments {
   std::int32_t rows, columns;  // of the result, or of each of its matrices
   std::int32_t depth;          // summed over, where the groups do not say it
   bool accumulate;
+  bool stacked;                       // the tiles of a pair of blocks lie one above the other
   const Fp8Scale *a_scale, *b_scale;  // of eight bits; of rows B has one a group
 };
 
@@ -239,13 +242,17 @@ __device__ std::uint8_t* order_of(const Arguments& a, const std::int32_t* offset
 }
 template <class K>
 __device__ auto tiles_of(const Arguments& a, const std::int32_t* offsets) {
-  constexpr int kAcross = kCluster * kColumns;
-  const int across = (a.columns + kAcross - 1) / kAcross;
+  const int rows = a.stacked ? kCluster * kRows : kRows, columns = a.stacked ? kColumns : kCluster * kColumns;
+  const int across = tiles_in(a.columns, columns);
   if constexpr (K::kOfRows)
-    return TilesOfRows(offsets, a.groups, kRows, kAcross, across);
+    return TilesOfRows(offsets, a.groups, rows, columns, across);
   else
-    return TilesOfMatrices(offsets, order_of(a, offsets), a.groups, kRows, kAcross, across,
-                           (a.rows + kRows - 1) / kRows);
+    return TilesOfMatrices(offsets, order_of(a, offsets), a.groups, rows, columns, across, tiles_in(a.rows, rows));
+}
+// Of a pair's tile, the one of block `rank`.
+__device__ GroupTile own_tile(const Arguments& a, GroupTile tile, int rank) {
+  (a.stacked ? tile.row : tile.column) += rank * (a.stacked ? kRows : kColumns);
+  return tile;
 }
 // The turns of a pair of blocks.
 template <class K>
@@ -274,23 +281,34 @@ __device__ void fetch_tiles(const Arguments& a, std::uint32_t memory, const std:
   GroupTile tile;
   Turn turn;
   for (auto turns = turns_of_cluster<K>(); tiles.seek(turns.number(), tile); turns.advance()) {
-    const int steps = steps_of<K>(a, tile), column = tile.column + rank * kColumns;
+    const int steps = steps_of<K>(a, tile);
+    const GroupTile own = own_tile(a, tile, rank);
     for (int s = 0; s < steps; ++s, turn.advance()) {
       const std::uint32_t stage = memory + turn.stage * kStageBytes, full = memory + kBarriersAt + turn.stage * 8;
       await_phase(full + kStages * 8, turn.parity ^ 1);
       announce_bytes(full, kStageBytes);
       int depth = s * K::kDepth + (K::kOfRows ? 0 : sum_from<K>(tile)), block = 0;
       if (!K::kOfRows && K::kEightBits) block = depth / K::kDepth, depth = 0;
+      const auto fetch = [&](const CUtensorMap& map, bool shared, int box, int column, int row, int matrix) {
+        const std::uint32_t to = stage + box * kBoxBytes;
+        if (shared)
+          fetch_box_for_all(map, to, full, column, row, matrix);
+        else
+          fetch_box(map, to, full, column, row, matrix);
+      };
+      // Of what both blocks multiply each fetches half.
 #pragma unroll
-      for (int i = 0; i < kRowBoxes / kCluster; ++i) {
-        const int box = rank * (kRowBoxes / kCluster) + i, row = tile.row + box * kBox;
-        fetch_box_for_all(a.a, stage + box * kBoxBytes, full, K::kTurnA ? row : depth, K::kTurnA ? depth : row, block);
+      for (int box = 0; box < kRowBoxes; ++box) {
+        if (!a.stacked && box * kCluster / kRowBoxes != rank) continue;
+        const int row = own.row + box * kBox;
+        fetch(a.a, !a.stacked, box, K::kTurnA ? row : depth, K::kTurnA ? depth : row, block);
       }
 #pragma unroll
       for (int box = 0; box < kColumnBoxes; ++box) {
-        const int own = column + box * kBox;
-        fetch_box(a.b, stage + (kRowBoxes + box) * kBoxBytes, full, K::kTurnB ? own : depth, K::kTurnB ? depth : own,
-                  K::kOfRows ? tile.group : block);
+        if (a.stacked && box * kCluster / kColumnBoxes != rank) continue;
+        const int column = own.column + box * kBox;
+        fetch(a.b, a.stacked, kRowBoxes + box, K::kTurnB ? column : depth, K::kTurnB ? depth : column,
+              K::kOfRows ? tile.group : block);
       }
     }
   }
@@ -300,7 +318,7 @@ __device__ void fetch_tiles(const Arguments& a, std::uint32_t memory, const std:
 // `sent` counts the boxes, whose buffers take turns.
 template <class K>
 __device__ void send_results(const Arguments& a, float (&c)[kColumns / 8][4], std::uint32_t buffers, int half,
-                             const GroupTile& tile, int column, int& sent) {
+                             const GroupTile& tile, int& sent) {
   using T = typename K::Result;
   using Rows = TileRows<K::kBoxColumns, T>;  // a box: rows of 128 bytes
   const int thread = static_cast<int>(threadIdx.x) % kGroupThreads, lane = thread % 32, warp = thread / 32;
@@ -308,7 +326,7 @@ __device__ void send_results(const Arguments& a, float (&c)[kColumns / 8][4], st
   if (present <= 0) return;
 #pragma unroll
   for (int box = 0; box < kColumns / K::kBoxColumns; ++box) {
-    const int first = column + box * K::kBoxColumns;
+    const int first = tile.column + box * K::kBoxColumns;
     if (first >= a.columns) break;
     const std::uint32_t buffer = buffers + sent++ % kBuffers * kBoxBytes, own = buffer + warp * 16 * 128;
     if (thread == 0) await_sending<kBuffers - 1>();
@@ -417,7 +435,6 @@ __device__ void multiply_tiles(const Arguments& a, std::uint32_t memory, const s
   const auto release = [&](int stage) {
     if (lane < kCluster) arrive_at(memory + kBarriersAt + (kStages + stage) * 8, lane);
   };
-  const int column = cluster_rank() * kColumns;
   auto tiles = tiles_of<K>(a, offsets);
   GroupTile tile;
   Turn turn;
@@ -482,7 +499,7 @@ __device__ void multiply_tiles(const Arguments& a, std::uint32_t memory, const s
         for (int i = 0; i < 4; ++i) c[n][i] *= scale;
       }
     }
-    send_results<K>(a, c, buffers, half, tile, tile.column + column, sent);
+    send_results<K>(a, c, buffers, half, own_tile(a, tile, cluster_rank()), sent);
   }
   asm volatile("cp.async.bulk.wait_group 0;\n" ::: "memory");
 
@@ -568,6 +585,19 @@ struct Operands {
   const Tensor *a_scale = nullptr, *b_scale = nullptr;
 };
 
+// Whether pairs of blocks have fewer tiles, with what lies outside of the result or of a group, where they are stacked.
+// A group's last one is half outside in the mean.
+template <class K>
+bool fewer_stacked(const Operands& o) {
+  const auto tiles = [&](int down, int across) {  // of pairs, for each group
+    const std::int64_t wide = tiles_in(o.c.columns(), across * kColumns);
+    if (!K::kOfRows) return static_cast<double>(tiles_in(o.c.shape[1], down * kRows) * wide);
+    const double rows = static_cast<double>(o.a.rows()) / static_cast<double>(o.offsets.elements() - 1);
+    return (rows / (down * kRows) + 0.5) * static_cast<double>(wide);
+  };
+  return tiles(kCluster, 1) < tiles(1, kCluster);
+}
+
 template <Product kProduct, class A, Sums kSums = Sums::of_cores>
 void launch_product(const Operands& o, bool accumulate, const Launch& launch) {
   using K = Kind<kProduct, A, kSums>;
@@ -583,6 +613,7 @@ void launch_product(const Operands& o, bool accumulate, const Launch& launch) {
                             .columns = small(o.c.columns()),
                             .depth = small(o.a.columns()),
                             .accumulate = accumulate,
+                            .stacked = fewer_stacked<K>(o),
                             .a_scale = o.a_scale ? o.a_scale->as<Fp8Scale>() : nullptr,
                             .b_scale = o.b_scale ? o.b_scale->as<Fp8Scale>() : nullptr};
   device::cuda::allow_shared(grouped_kernel<K>, kBytes);
