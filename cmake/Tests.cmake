@@ -54,12 +54,14 @@ foreach(folder IN LISTS test_folders)
   if(TARGET redline_parquet AND folder STREQUAL "data")
     add_dependencies(${target} redline_parquet)
   endif()
-  gtest_discover_tests(${target} TEST_PREFIX "${folder}/" TEST_FILTER "-AloneOnCard.*" DISCOVERY_TIMEOUT 60
-    PROPERTIES TIMEOUT 600)
+  set(filter "*")
   if(folder STREQUAL "program" AND redline_cuda_enabled)  # has tests that take all of a card's memory
+    set(filter "-AloneOnCard.*")
     gtest_discover_tests(${target} TEST_PREFIX "${folder}/" TEST_FILTER "AloneOnCard.*" DISCOVERY_TIMEOUT 60
       PROPERTIES TIMEOUT 600 RUN_SERIAL ON)
   endif()
+  gtest_discover_tests(${target} TEST_PREFIX "${folder}/" TEST_FILTER "${filter}" DISCOVERY_TIMEOUT 60
+    PROPERTIES TIMEOUT 600)
 endforeach()
 
 # Ranks on CPUs (tests/dist/cpu_group_test.cpp); over MPI where it is built.

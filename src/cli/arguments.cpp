@@ -405,9 +405,13 @@ bool Arguments::parse(const Words& words) {
   const std::vector<std::string> names = impl_->names();
   for (const auto& f : impl_->flags) {
     if (f->option->count() == 0) continue;
-    for (const std::string& value : f->given)
+    const bool any_text = f->value == "TEXT" || f->value == "S";  // a separator may be empty, too
+    for (const std::string& value : f->given) {
+      if (value.empty() && !any_text)
+        fail_user("{} was given an empty {}; is a variable of the shell not set?", f->name, f->value);
       if (std::ranges::find(names, value) != names.end())
         fail_user("{} needs a value: {} {}, not the flag {}", f->name, f->name, f->value, value);
+    }
     f->take(*f);
   }
   return true;

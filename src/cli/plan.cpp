@@ -145,6 +145,11 @@ struct Planned {
     if (fit && !fit->ways.empty()) c.memory.placement = fit->ways[0].placement;
     return c;
   }
+  // The step that is planned, which with train.batch_size=auto is not the one that is chosen.
+  std::string step_in_words() const {
+    return fmt::format("{}, {} x {}{}", name, counted(config.train.batch_size, "row"), config.train.accumulate,
+                       plan.fits ? "" : ", which does not fit");
+  }
   // 0: nothing says when to end, or only train.epochs, which are counted in the data.
   std::int64_t steps() const {
     const std::int64_t by_steps = train::total_steps(config.train);
@@ -571,9 +576,9 @@ int run_plan(const Words& words) {
   config::Sources sources = sources_of(with_folder(config));
   const std::string folder = named_folder(config);
   sources.of_run = !folder.empty() && real_files().exists(Path(folder) / train::kRunConfig);
-  if (!gpus.trace.empty()) check_output_file("--trace", gpus.trace, {sources.file});
   p.name = folder.empty() || folder.ends_with(".json") ? name_of(sources) : report::run_name(folder);
   p.config = load_to_measure(sources, false, gpus.gpus > 0 ? 0 : 1);  // plan_gpus() shares a step itself
+  if (!gpus.trace.empty()) check_output_file("--trace", gpus.trace, inputs_of(config, sources, p.config));
   if (!all_cards) p.machine = machine_called(card);
   for (const train::Doubt& doubt : train::doubtful_settings(p.config, 0))
     if (doubt.hint) log::note("{}", doubt.sentence);
@@ -616,7 +621,7 @@ int run_plan(const Words& words) {
   std::string trace;
   if (!gpus.trace.empty())
     trace = perf::chrome_trace({perf::as_possible(p.as_it_runs(), p.machine), p.machine, {}, options.filling},
-                               fmt::format("{} on {}, planned", p.name, p.machine.name));
+                               fmt::format("{} on {}, planned", p.step_in_words(), p.machine.name));
   stopping.hold();
   if (!trace.empty()) real_files().replace(gpus.trace, trace);
   if (json) {
@@ -629,7 +634,7 @@ int run_plan(const Words& words) {
   print_filling(p);
   print_choice(p);
   print_growth(p);
-  if (!trace.empty()) print_trace(gpus.trace, p.plan.fits ? p.name : fmt::format("{}, which does not fit", p.name));
+  if (!trace.empty()) print_trace(gpus.trace, p.step_in_words());
   return kDone;
 }
 

@@ -46,10 +46,11 @@ perf::SearchOptions plan_progress();
 // What rows hold: which setting pads them, and how much; as JSON null where they are full.
 std::string padding_in_words(const config::Config& config, const perf::Filled& filled);
 io::Json filling_json(const config::Config& config, const std::optional<perf::Filled>& filled);
-// Says where a picture of a planned step lies, and of what.
-void print_trace(const std::string& file, std::string_view of);
 // "real token" where rows are planned with padding.
 std::string_view token_name(const std::optional<perf::Filled>& filled);
+
+// Says where a picture of a planned step lies, and of what.
+void print_trace(const std::string& file, std::string_view of);
 
 // `redline plan --cards` prints its table, and holds signals back meanwhile.
 void plan_cards(const std::string& name, const config::Config& config, const std::optional<perf::Filled>& filled,
@@ -62,7 +63,7 @@ struct GpusWanted {
   std::int64_t per_node = 0;  // connected by NVLink or PCIe; 0: 8
   std::int64_t nics = 0;      // of a node; 0: one for each GPU
   std::string network;        // empty: parallel.network
-  std::string trace;          // a file for a picture of the choice's step; empty: none
+  std::string trace;          // a file for a picture of a step, of several that of the choice; empty: none
 };
 void plan_gpus(const std::string& name, const config::Config& config, const perf::Machine& machine,
                const std::string& card, const std::optional<perf::Filled>& filled, const GpusWanted& wanted, bool json,

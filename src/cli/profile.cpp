@@ -156,8 +156,8 @@ int run_profile(const Words& words) {
     if (!real_files().exists(sources.file)) fail_user("--run {}: that holds no run (no {})", run, train::kRunConfig);
   }
   if (trace.empty()) trace = (Path(run) / "redline-trace.json").string();
-  check_output_file("--trace", trace, {sources.file});
   options.config = load_to_measure(sources);
+  check_output_file("--trace", trace, inputs_of(config, sources, options.config));
   const auto device = device::open_device(device_name);
   if (const std::string chosen = resolve_batch_size(options.config, *device, false); !chosen.empty())
     log::note("{}", chosen);

@@ -88,8 +88,10 @@ class Neighbours {
 
  private:
   static constexpr std::size_t kFan = 16, kLevels = 3, kLeaves = 256;  // 16^(3-1)
+  // By values that live through all of it, and by those that live in any of it. Values noted at a wider stretch around
+  // it are not among them.
   struct Stretch {
-    Taken always, sometimes;  // by values that live through all of it, and by those that live in any of it
+    Taken always, sometimes;
   };
   struct Placed {
     std::int64_t begin, end;

@@ -165,7 +165,7 @@ TEST_F(PlanCommand, ATraceOfOneCardShowsWhatMoves) {
   EXPECT_NEAR(end / 1e3 / plan.at("expected").at("step_ms").get<double>(), 1, 1e-6);
   EXPECT_GT(copying[0], 0);
   EXPECT_GT(copying[1], 0);
-  EXPECT_TRUE(says(must(words).out, {"trace     s.json (a planned step of qwen3-1.8b;"}));
+  EXPECT_TRUE(says(must(words).out, {"trace     s.json (a planned step of qwen3-1.8b, 2 rows x 3;"}));
 }
 
 TEST_F(PlanCommand, ForEachCardCountsRealTokens) {
@@ -416,6 +416,12 @@ TEST_F(PlanCommand, ForManyGpusTellsEveryModeAndHowItScales) {
   EXPECT_GT(j.at("modes")[0].at("snapshot_bytes"), j.at("modes")[1].at("snapshot_bytes"));
   EXPECT_TRUE(says(text.out, {"palm", "copy to save"}));
   expect_bad_input({"plan", "--cards", "--trace", "step.json"}, {"--cards", "--trace"});
+  real_files().replace(folder_ / "docs.jsonl", "{\"text\": \"a\"}\n");
+  expect_bad_input({"plan", "quick", "--card", "h200", "data.train=docs.jsonl", "--trace", "docs.jsonl"},
+                   {"--trace docs.jsonl", "what is being read"});
+  EXPECT_EQ(real_files().read(folder_ / "docs.jsonl"), "{\"text\": \"a\"}\n");
+  for (int i = 0; i < 2; ++i) must({"plan", "quick", "--card", "h200", "data.train=.", "--trace", "below.json"});
+  expect_bad_input({"plan", "--card", ""}, {"--card", "empty NAME"});
   expect_bad_input({"plan", "--card", "h200", "--gpus", "8", "--trace", "no/where/step.json"}, {"--trace", "no/where"});
 
   expect_bad_input({"plan", "--card", "h200", "--gpus", "0"}, {"--gpus", "from 1 to 1024"});

@@ -5,10 +5,11 @@
 // A tile of the result is 128 x 256. A block is one thread that copies and two warp groups that multiply, 64 rows each;
 // blocks stay and walk over all tiles (grouped_tiles.h), which depend on the offsets alone. Operands come in boxes of
 // 64 rows by 128 bytes, in the layout with a swizzle of 128 bytes, a stage of the sum at a time: two boxes of A, four
-// of B. A pair of blocks has two neighbouring tiles and the same steps: side by side each fetches half of A for both,
-// so that by arithmetic a block asks the second-level cache for 40 bytes a clock instead of 48; or stacked, one above
-// the other, and each fetches half of B, where fewer tiles lie outside of the result. Results leave through shared
-// memory by the copy engine, while the next tile is multiplied.
+// of B. A pair of blocks has two neighbouring tiles and the same steps. Side by side each fetches half of A for both,
+// and by arithmetic a block asks the second-level cache for 40 bytes a clock instead of 48. Stacked, one above the
+// other, each fetches half of B, which makes 32; but then a group's rows fill tiles of 256, so pairs are stacked only
+// where fewer tiles lie outside of the result. Wide results were not measured so. Results leave through shared memory
+// by the copy engine, while the next tile is multiplied.
 //   Edges: the copy engine writes zeros for what lies outside of an array and leaves out what would be written there.
 //   Rows of the next group that a tile of y or dx reaches into are computed and not written. In the last step of dW
 //   they would be summed over: the warps write zeros over them in shared memory, in both operands, as a NaN may be
@@ -21,6 +22,7 @@
 #include <cudaTypedefs.h>
 #include <cuda_fp8.h>
 
+#include "device/cuda/vectors.cuh"
 #include "ops/cuda/attention_tiles.cuh"
 #include "ops/cuda/grouped_tiles.h"
 #include "ops/cuda/warp_group_products.cuh"
@@ -28,6 +30,7 @@
 namespace redline::ops::cuda {
 namespace {
 
+using device::cuda::ceil_div;
 using device::cuda::Launch;
 
 constexpr int kRows = 128, kColumns = 256;        // of a tile
@@ -243,13 +246,13 @@ __device__ std::uint8_t* order_of(const Arguments& a, const std::int32_t* offset
 template <class K>
 __device__ auto tiles_of(const Arguments& a, const std::int32_t* offsets) {
   const int rows = a.stacked ? kCluster * kRows : kRows, columns = a.stacked ? kColumns : kCluster * kColumns;
-  const int across = tiles_in(a.columns, columns);
+  const int across = ceil_div(a.columns, columns);
   if constexpr (K::kOfRows)
     return TilesOfRows(offsets, a.groups, rows, columns, across);
   else
-    return TilesOfMatrices(offsets, order_of(a, offsets), a.groups, rows, columns, across, tiles_in(a.rows, rows));
+    return TilesOfMatrices(offsets, order_of(a, offsets), a.groups, rows, columns, across, ceil_div(a.rows, rows));
 }
-// Of a pair's tile, the one of block `rank`.
+// Of a pair's tile, the one of block `rank`. The lower of two that are stacked may begin beyond the group's rows.
 __device__ GroupTile own_tile(const Arguments& a, GroupTile tile, int rank) {
   (a.stacked ? tile.row : tile.column) += rank * (a.stacked ? kRows : kColumns);
   return tile;
@@ -590,8 +593,8 @@ struct Operands {
 template <class K>
 bool fewer_stacked(const Operands& o) {
   const auto tiles = [&](int down, int across) {  // of pairs, for each group
-    const std::int64_t wide = tiles_in(o.c.columns(), across * kColumns);
-    if (!K::kOfRows) return static_cast<double>(tiles_in(o.c.shape[1], down * kRows) * wide);
+    const std::int64_t wide = ceil_div<std::int64_t>(o.c.columns(), across * kColumns);
+    if (!K::kOfRows) return static_cast<double>(ceil_div<std::int64_t>(o.c.shape[1], down * kRows) * wide);
     const double rows = static_cast<double>(o.a.rows()) / static_cast<double>(o.offsets.elements() - 1);
     return (rows / (down * kRows) + 0.5) * static_cast<double>(wide);
   };

@@ -3,7 +3,6 @@
 // walks on the host.
 #pragma once
 
-#include <concepts>
 #include <cstdint>
 #include <string>
 
@@ -21,9 +20,6 @@ struct GroupTile {
   constexpr std::int32_t rows() const { return end - begin; }
 };
 
-// Tiles of which some reach to the end.
-constexpr auto tiles_in(std::integral auto extent, std::int32_t tile) { return (extent + tile - 1) / tile; }
-
 // The tiles of a result in their order: group after group, in each row after row of tiles. `across` tiles are a row.
 // Tiles are numbered from 0; the numbers asked for may only grow.
 class TilesOfRows {
@@ -36,7 +32,7 @@ class TilesOfRows {
   constexpr bool seek(std::int32_t number, GroupTile& tile) {
     for (; group_ < groups_; ++group_) {
       const std::int32_t begin = offsets_[group_], end = offsets_[group_ + 1];
-      const std::int32_t tiles = tiles_in(end - begin, rows_) * across_;
+      const std::int32_t tiles = (end - begin + rows_ - 1) / rows_ * across_;
       if (number < first_ + tiles) {
         const std::int32_t own = number - first_;
         tile = {group_, begin + own / across_ * rows_, own % across_ * columns_, begin, end};
