@@ -253,6 +253,19 @@ config::Placement placement_of(const io::Json& json) {
           .recompute_layers = json.at("recompute_layers").get<std::int64_t>()};
 }
 
+// What every rank has room for, on rank 0, which places bytes for all of them; on another rank, its own.
+perf::Room room_of_all(const perf::Room& own, Ranks& ranks) {
+  if (ranks.alone()) return own;
+  std::vector<perf::Room> rooms = {own};
+  const io::Json mine = {{"device", own.device}, {"host", own.host}, {"together", own.together}};
+  for (const std::string& each : ranks.communicator()->gather(mine.dump())) {
+    const io::Json json = io::Json::parse(each);
+    rooms.push_back({json.at("device").get<std::int64_t>(), json.at("host").get<std::int64_t>(),
+                     json.at("together").get<std::int64_t>()});
+  }
+  return perf::least_of(rooms);
+}
+
 // The run's folder as this command finds it. A run that ends by its user's mistake before its first step, such as a bad
 // document, has nothing to keep: its files go, so that the mended command finds the folder as this one did.
 class FolderAsFound final : public train::Observer {
@@ -503,9 +516,10 @@ int train_as(const TrainRequest& asked, const ConfigWords& words, Ranks& ranks) 
     options.start->lap("batch size");
     if (options.config.precision.matmul == "fp8" && ranks.leads()) put_fp8_products(options, *device, files);
     options.start->lap("products in fp8");
+    const perf::Room room =
+        room_of_all(perf::room_on(options.config, *device, std::max(ranks.on_this_machine(), 1)), ranks);
     const auto place = [&](const dist::Sharing& sharing) {
-      const std::string moved =
-          perf::place_to_fit(options.config, *device, sharing, std::max(ranks.on_this_machine(), 1));
+      const std::string moved = perf::place_to_fit(options.config, *device, room, sharing);
       if (!moved.empty()) sinks->observer().on(train::Note{moved});
     };
     if (ranks.alone()) place({});

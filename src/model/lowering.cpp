@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <set>
 
 #include "base/step_state.h"
@@ -963,6 +964,18 @@ LargestRanks largest_ranks(const config::Model& model, const LoweringOptions& op
     if (whole > most_whole) most_whole = whole, largest.by_update = rank;
   }
   return largest;
+}
+
+std::vector<int> fullest_ranks(const config::Model& model, const LoweringOptions& options) {
+  const bool whole = options.sharing.mode != dist::Mode::ddp && options.optimizer->whole;
+  if (whole && options.placement.state_on_host()) {
+    std::vector<int> all(static_cast<std::size_t>(options.sharing.holders()));
+    std::iota(all.begin(), all.end(), 0);
+    return all;
+  }
+  const LargestRanks largest = largest_ranks(model, options);
+  if (!whole || largest.by_update == largest.by_memory) return {largest.by_memory};
+  return {largest.by_memory, largest.by_update};
 }
 
 std::vector<StepProgram> programs_of_step(const LoweringOptions& options, std::int64_t micro_batches) {

@@ -25,7 +25,13 @@ constexpr std::string_view kKinds[] = {"mlp", "rest", "block"};
 
 struct WayBytes {
   std::int64_t device = 0, host = 0, persistent = 0;
+  void take_larger(const WayBytes& o) {
+    device = std::max(device, o.device), host = std::max(host, o.host), persistent = std::max(persistent, o.persistent);
+  }
 };
+WayBytes bytes_of(const program::MemoryPlan& memory) {
+  return {memory.device.total, memory.host.beyond_results(), memory.device.persistent};
+}
 // Bytes of the ways of a run, which are the same on all cards: whoever plans for many of them lowers the steps of a
 // search once. A few runs are remembered, the last ones.
 class KnownBytes {
@@ -77,7 +83,25 @@ class Solver {
     config_.memory.placement = {};
   }
 
+  // Leaves more free where another rank than those of a walk needs more for what was found.
   Fit solve() {
+    const Room room = room_;
+    while (true) {
+      Fit fit = solve_for_walked();
+      fit.room = room;
+      if (fit.ways.empty()) return fit;
+      FitWay& best = fit.ways[0];
+      const WayBytes most = of_all_ranks(best);
+      best.device = most.device, best.host = most.host;
+      if (room.holds(most.device, most.host)) return fit;
+      room_.device -= std::max<std::int64_t>(most.device - room.device, 0);
+      room_.host -= std::max<std::int64_t>(most.host - room.host, 0);
+      if (room.together > 0) room_.together -= std::max<std::int64_t>(most.device + most.host - room.together, 0);
+    }
+  }
+
+ private:
+  Fit solve_for_walked() {
     Fit fit{.room = room_, .asked = way({})};
     fit.fits = room_.holds(fit.asked.device, fit.asked.host);
     if (fit.fits) return fit;
@@ -116,7 +140,25 @@ class Solver {
     return fit;
   }
 
- private:
+  WayBytes of_all_ranks(const FitWay& way) {
+    config::Config c = config_;
+    c.memory.placement = way.placement;
+    model::LoweringOptions options = model::lowering_options(c, machine_.kind);
+    options.sharing = sharing_;
+    WayBytes most{way.device, way.host, way.persistent};
+    const std::vector<int> ranks = model::fullest_ranks(c.model, options);
+    if (ranks.size() == 1) return most;  // that of the walk
+    std::vector<WayBytes> of(ranks.size());
+    pool_.run(std::ssize(ranks), [&](std::int64_t i) {
+      const auto at = static_cast<std::size_t>(i);
+      model::LoweringOptions own = options;
+      own.sharing.rank = ranks[at];
+      of[at] = bytes_of(model::lower(c.model, own).set.memory);
+    });
+    for (const WayBytes& each : of) most.take_larger(each);
+    return most;
+  }
+
   FitWay way(const config::Placement& placement) const {
     {
       const std::lock_guard lock(mutex_);
@@ -126,10 +168,10 @@ class Solver {
     config::Config c = config_;
     c.memory.placement = placement;
     const StepWalk step(c, machine_, {.mode = sharing_.mode, .ranks = sharing_.ranks});
-    const program::MemoryPlan& memory = step.lowered().set.memory;
+    WayBytes most = bytes_of(step.lowered().set.memory);
+    most.take_larger(bytes_of(step.of_slowest().set.memory));
     const std::lock_guard lock(mutex_);
-    seen_.push_back(
-        {placement, memory.device.total, memory.host.beyond_results(), step.times().total(), memory.device.persistent});
+    seen_.push_back({placement, most.device, most.host, step.times().total(), most.persistent});
     return seen_.back();
   }
   // Without its time, which a search does not ask for.
@@ -227,11 +269,12 @@ class Solver {
 }  // namespace
 
 Room room_on(const config::Config& config, const device::Device& device, int ranks_here) {
-  const config::Memory& m = config.memory;
   Room room{.device = train::memory_allowed(config, device),
-            .host = std::min(device::available_host_bytes() / std::max(ranks_here, 1),
-                             config::bytes_of_amount(m.host_limit))};
-  if (device.shares_host_memory()) room.together = device.available_bytes();
+            .host = std::min(device::available_host_bytes() / ranks_here,
+                             config::bytes_of_amount(config.memory.host_limit))};
+  if (!device.shares_host_memory()) return room;
+  room.together = device.available_bytes() / ranks_here;
+  room.device = std::min(room.device, room.together);
   return room;
 }
 
@@ -242,6 +285,14 @@ Room room_on(const config::Config& config, const Machine& machine) {
             .host = std::min(machine.host_memory, config::bytes_of_amount(m.host_limit))};
   if (machine.kind == device::Kind::cpu) room.together = machine.memory;
   return room;
+}
+
+Room least_of(std::span<const Room> rooms) {
+  Room least = rooms.front();
+  for (const Room& room : rooms)
+    least = {std::min(least.device, room.device), std::min(least.host, room.host),
+             std::min(least.together, room.together)};
+  return least;
 }
 
 bool chooses(const config::Config& config) { return config.memory.fit == "auto" || config.train.recompute == "auto"; }
@@ -369,10 +420,10 @@ std::vector<std::string> gains_of_types(const Fit& fit, const config::Config& co
   return gains;
 }
 
-std::string place_to_fit(config::Config& config, device::Device& device, const dist::Sharing& sharing, int ranks_here) {
+std::string place_to_fit(config::Config& config, device::Device& device, const Room& room,
+                         const dist::Sharing& sharing) {
   config.memory.placement = {};
   if (!chooses(config)) return "";
-  const Room room = room_on(config, device, ranks_here);
   if (room.holds(train::memory_needed(config, device.kind(), sharing), 0)) return "";
   const Fit fit = find_fit(config, machine_of(device), room, sharing);
   if (fit.fits || fit.ways.empty()) return "";

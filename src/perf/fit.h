@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,7 @@
 
 namespace redline::perf {
 
-// Bytes that the arenas of a rank may take.
+// Bytes that the arenas of a rank may take. Ranks of one host share its memory, and on CPUs all of it.
 struct Room {
   std::int64_t device = 0, host = 0;
   std::int64_t together = 0;  // where both are one memory, as on the CPU; 0: they are not
@@ -28,6 +29,7 @@ struct Room {
 // unless the latter says otherwise.
 Room room_on(const config::Config& config, const device::Device& device, int ranks_here);
 Room room_on(const config::Config& config, const Machine& machine);
+Room least_of(std::span<const Room> rooms);  // of ranks that do the same, on several machines
 
 struct FitWay {
   config::Placement placement;
@@ -87,6 +89,7 @@ std::vector<std::string> gains_of_types(const Fit& fit, const config::Config& co
 
 // Puts the fastest way that fits into the configuration, as memory.fit says, and tells it; empty where nothing moves:
 // since the run fits, memory.fit is "none", or no way fits and the run will be refused.
-std::string place_to_fit(config::Config& config, device::Device& device, const dist::Sharing& sharing, int ranks_here);
+std::string place_to_fit(config::Config& config, device::Device& device, const Room& room,
+                         const dist::Sharing& sharing = {});
 
 }  // namespace redline::perf

@@ -227,7 +227,7 @@ std::optional<DType> product_type(const program::Node& node, const program::Prog
 
 Profile profile(const ProfileOptions& asked, device::Device& device) {
   ProfileOptions options = asked;
-  place_to_fit(options.config, device, {}, 1);
+  place_to_fit(options.config, device, room_on(options.config, device, 1));
   Profile p;
   p.device = device.name();
   p.steps = options.steps;

@@ -122,24 +122,34 @@ class LastLowered {
     return found->lowered;
   }
   void add(const config::Config& config, device::Kind kind, std::shared_ptr<const model::LoweredModel> lowered) {
+    std::size_t items = lowered->set.values.size();
+    for (const program::Program& program : lowered->set.programs) items += program.nodes.size();
     const std::lock_guard lock(mutex_);
-    last_.push_front({config, kind, std::move(lowered)});
-    if (last_.size() <= kMost) return;
-    // Which layers are computed again differs from card to card; what lies on the host is asked for on each.
-    const auto oldest = std::ranges::find_if(last_ | std::views::reverse,
-                                             [](const Run& r) { return !r.config.memory.placement.recompute.empty(); });
-    last_.erase(oldest == last_.rend() ? std::prev(last_.end()) : std::prev(oldest.base()));
+    last_.push_front({config, kind, std::move(lowered), items});
+    items_ += items;
+    while (last_.size() > kMost || (items_ > kMostItems && last_.size() > 1)) {
+      // Which layers are computed again differs from card to card; what lies on the host is asked for on each.
+      const auto is_again = [](const Run& r) { return !r.config.memory.placement.recompute.empty(); };
+      const auto newest = std::prev(last_.rend());
+      const auto oldest = std::find_if(last_.rbegin(), newest, is_again);
+      const auto out = oldest == newest ? std::prev(last_.end()) : std::prev(oldest.base());
+      items_ -= out->items;
+      last_.erase(out);
+    }
   }
 
  private:
-  static constexpr std::size_t kMost = 32;  // some megabytes each
+  // An item takes some 300 bytes. A step of 8B with its state on the host has 60,000 items, one of 405B 3 million.
+  static constexpr std::size_t kMost = 32, kMostItems = 4 << 20;
   struct Run {
     config::Config config;
     device::Kind kind;
     std::shared_ptr<const model::LoweredModel> lowered;
+    std::size_t items;  // values, and nodes of all programs
   };
   std::mutex mutex_;
   std::list<Run> last_;
+  std::size_t items_ = 0;
 };
 
 }  // namespace

@@ -48,12 +48,20 @@ bool is_accepted(config::Config config) {
   }
 }
 
-// Of the rank that has most: what fits is for all of them.
-program::MemoryPlan memory_of_largest(const config::Model& model, model::LoweringOptions options,
-                                      const dist::Sharing& sharing) {
+// Bytes of the ranks that need most: what fits is for all of them.
+struct RankBytes {
+  std::int64_t device = 0, host = 0;
+};
+RankBytes memory_of_ranks(const config::Config& config, device::Kind kind, const dist::Sharing& sharing) {
+  model::LoweringOptions options = model::lowering_options(config, kind);
   options.sharing = sharing;
-  options.sharing.rank = model::largest_ranks(model, options).by_memory;
-  return model::lower(model, options).set.memory;
+  RankBytes most;
+  for (const int rank : model::fullest_ranks(config.model, options)) {
+    options.sharing.rank = rank;
+    const program::MemoryPlan memory = model::lower(config.model, options).set.memory;
+    most = {std::max(most.device, memory.device.total), std::max(most.host, memory.host.beyond_results())};
+  }
+  return most;
 }
 
 // Rows of half the length, twice as many micro-batches.
@@ -94,7 +102,7 @@ class Room {
     if (!ways.empty()) return fmt::format("{} would fit", fmt::join(ways, " or "));
     const config::Config row = with_rows(asked_, 1);
     if (asked_.train.batch_size > 1 && is_accepted(row))
-      if (const std::optional<Moved> cut = with_least_on_host(row, sharing_); cut && holds(*cut))
+      if (const std::optional<RankBytes> cut = with_least_on_host(row, sharing_); cut && holds(*cut))
         return in_words(row, *cut);
 
     std::vector<config::Config> relaxed = relaxations(asked_);
@@ -147,31 +155,27 @@ class Room {
 
   bool moves() const { return asked_.memory.fit == "auto"; }
 
-  // A configuration with bytes in the host's memory and all but its last layer computed again.
-  struct Moved {
-    std::int64_t device = 0, host = 0;
-  };
-  Moved moved(config::Config way, const config::Placement& placement, const dist::Sharing& sharing) const {
+  // Of a configuration with bytes in the host's memory and all but its last layer computed again.
+  RankBytes moved(config::Config way, const config::Placement& placement, const dist::Sharing& sharing) const {
     way.memory.placement = placement;
     if (way.model.layers > 1 && (placement.residuals || way.train.recompute != "block")) {
       way.memory.placement.recompute = "block";
       way.memory.placement.recompute_layers = way.model.layers - 1;
     }
-    const program::MemoryPlan memory = memory_of_largest(way.model, model::lowering_options(way, kind_), sharing);
-    return {memory.device.total, memory.host.beyond_results()};
+    return memory_of_ranks(way, kind_, sharing);
   }
-  bool holds(const Moved& m) const { return m.device <= available_ && m.host <= host_ && holds_together(m); }
-  bool holds_together(const Moved& m) const { return kind_ != device::Kind::cpu || m.device + m.host <= free_host_; }
+  bool holds(const RankBytes& m) const { return m.device <= available_ && m.host <= host_ && holds_together(m); }
+  bool holds_together(const RankBytes& m) const { return kind_ != device::Kind::cpu || m.device + m.host <= free_host_; }
 
   // The least of the host's memory with which a configuration fits on the device; nothing: with none, or nothing may
   // move.
-  std::optional<Moved> with_least_on_host(const config::Config& way, const dist::Sharing& sharing) const {
+  std::optional<RankBytes> with_least_on_host(const config::Config& way, const dist::Sharing& sharing) const {
     if (!moves()) return {};
-    std::optional<Moved> least;
+    std::optional<RankBytes> least;
     const auto look = [&](config::Placement placement) {
       for (const bool residuals : {false, true}) {
         placement.residuals = residuals && way.model.layers > 1;
-        const Moved m = moved(way, placement, sharing);
+        const RankBytes m = moved(way, placement, sharing);
         if (m.device <= available_ && holds_together(m) && (!least || m.host < least->host)) least = m;
       }
       return least.has_value();
@@ -181,7 +185,7 @@ class Room {
     for (const config::Placement& placement : std::span(all).first(all.size() - 1)) look(placement);
     return least;
   }
-  std::string in_words(const config::Config& way, const Moved& m) const {
+  std::string in_words(const config::Config& way, const RankBytes& m) const {
     if (m.host == 0) return fmt::format("{} would fit", changes_in_words(asked_, way));
     return fmt::format("{} (with {} of the host's memory or more) would fit", changes_in_words(asked_, way),
                        enough_in_words(m.host));
@@ -206,7 +210,7 @@ class Room {
     std::string more;
     for (const config::Config& asked : ways) {
       const config::Config way = with_rows(shared_most(asked), 1);
-      const std::optional<Moved> m = is_accepted(way) ? with_least_on_host(way, most_shared()) : std::nullopt;
+      const std::optional<RankBytes> m = is_accepted(way) ? with_least_on_host(way, most_shared()) : std::nullopt;
       if (!m) continue;
       if (way == asked_ && holds(*m)) continue;
       if (holds(*m)) return more.empty() ? std::vector{in_words(way, *m)} : std::vector{in_words(way, *m), more};
@@ -281,7 +285,7 @@ class Room {
 }  // namespace
 
 std::int64_t memory_needed(const config::Config& config, device::Kind kind, const dist::Sharing& sharing) {
-  return memory_of_largest(config.model, model::lowering_options(config, kind), sharing).device.total;
+  return memory_of_ranks(config, kind, sharing).device;
 }
 
 std::int64_t memory_allowed(const config::Config& config, const device::Device& device) {

@@ -13,7 +13,7 @@
 namespace redline::train {
 
 // Bytes that the arena takes, by lowering it: nothing is allocated. On several ranks, whichever of them is given, it is
-// the arena of the one that has most.
+// the largest of their arenas.
 std::int64_t memory_needed(const config::Config& config, device::Kind kind, const dist::Sharing& sharing = {});
 
 // Bytes that it may take on the device: what is free there, or memory.limit.

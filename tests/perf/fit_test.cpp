@@ -315,10 +315,23 @@ TEST(Fit, LimitsAreOfTheConfiguration) {
   EXPECT_EQ(room_on(config, device, 1).device, std::int64_t{3} << 20);
 }
 
+TEST(Fit, RanksShareWhatTheirMachineHasAndPlaceForTheLeastOfThem) {
+  device::CpuDevice device(1);
+  const config::Config config = config_of("quick");
+  const Room alone = room_on(config, device, 1), shared = room_on(config, device, 1000);
+  EXPECT_LT(100 * shared.device, alone.device);
+  EXPECT_LT(100 * shared.host, alone.host);
+  EXPECT_LT(100 * shared.together, alone.together);
+  const Room least = least_of(std::vector<Room>{{.device = 30, .host = 50}, {.device = 40, .host = 20}});
+  EXPECT_EQ(least.device, 30);
+  EXPECT_EQ(least.host, 20);
+  EXPECT_EQ(least.together, 0);
+}
+
 TEST(Fit, NoneMovesNothingAndSaysWhatAutoWould) {
   config::Config config = config_of("quick", {"memory.limit=16MiB", "memory.fit=none"});
   device::CpuDevice device(1);
-  EXPECT_EQ(place_to_fit(config, device, {}, 1), "");
+  EXPECT_EQ(place_to_fit(config, device, room_on(config, device, 1)), "");
   EXPECT_EQ(config.memory.placement, config::Placement{});
 }
 
@@ -338,11 +351,55 @@ TEST(Fit, OnRanksItIsAboutTheOneThatNeedsMost) {
   ASSERT_LT(of_first + 4096, most);
   device::CpuDevice device(1);
   config.memory.limit = fmt::format("{}KiB", (of_first + most) / 2048);
-  EXPECT_TRUE(says(place_to_fit(config, device, first, 1), {"memory.fit = auto"}));
+  EXPECT_TRUE(says(place_to_fit(config, device, room_on(config, device, 1), first), {"memory.fit = auto"}));
   EXPECT_NE(config.memory.placement, config::Placement{});
   for (int rank = 0; rank < 4; ++rank) EXPECT_LE(arena(rank), (of_first + most) / 2048 * 1024) << rank;
   config.memory.limit = fmt::format("{}KiB", most / 1024 + 1);
-  EXPECT_EQ(place_to_fit(config, device, first, 1), "");
+  EXPECT_EQ(place_to_fit(config, device, room_on(config, device, 1), first), "");
+}
+
+// Shards that end where matrices do are uneven, and so is what an update, or a layer from the host, takes beside them.
+TEST(Fit, WhatFitsOnRanksFitsOnEachOfThem) {
+  int layers_moved = 0, uneven = 0;
+  for (std::uint64_t key = 0; key < 6; ++key) {
+    config::Config config = random_config(key);
+    config.optim.name = "muon";
+    if (config.optim.moments == "8bit") config.optim.moments = "bf16";
+    config.precision.masters = "fp32";
+    const int ranks = 2 + static_cast<int>(key % 3);
+    for (const Mode mode : {Mode::zero1, Mode::fsdp}) {
+      const dist::Sharing sharing{.ranks = ranks, .mode = mode};
+      const Machine machine = machine_with_host();
+      const std::int64_t asked = find_fit(config, machine, {kRoomy, kRoomy}, sharing).asked.device;
+      for (const double share : {0.999, 0.6, 0.4}) {
+        const Room room{static_cast<std::int64_t>(share * static_cast<double>(asked)), kRoomy};
+        const Fit fit = find_fit(config, machine, room, sharing);
+        EXPECT_FALSE(fit.fits);
+        EXPECT_EQ(fit.room.device, room.device);
+        if (fit.ways.empty()) continue;
+        config::Config placed = config;
+        placed.memory.placement = fit.ways[0].placement;
+        std::int64_t least = kRoomy, most = 0, most_on_host = 0;
+        for (int rank = 0; rank < ranks; ++rank) {
+          model::LoweringOptions o = model::lowering_options(placed, device::Kind::cpu);
+          o.sharing = sharing;
+          o.sharing.rank = rank;
+          const program::MemoryPlan memory = model::lower(placed.model, o).set.memory;
+          least = std::min(least, memory.device.total);
+          most = std::max(most, memory.device.total);
+          most_on_host = std::max(most_on_host, memory.host.beyond_results());
+        }
+        EXPECT_LE(most, room.device) << key << " " << share << " " << in_words(fit, config);
+        EXPECT_EQ(most, fit.ways[0].device) << key << " " << share << " " << in_words(fit, config);
+        EXPECT_EQ(most_on_host, fit.ways[0].host) << key << " " << share << " " << in_words(fit, config);
+        EXPECT_EQ(train::memory_needed(placed, device::Kind::cpu, sharing), most);
+        layers_moved += placed.memory.placement.gradients || placed.memory.placement.weights;
+        uneven += least < most;
+      }
+    }
+  }
+  EXPECT_GT(layers_moved, 3);
+  EXPECT_GT(uneven, 10);
 }
 
 TEST(Fit, AnAutomaticBatchThatFitsNowhereMovesBytes) {
@@ -361,7 +418,7 @@ TEST(Fit, AnAutomaticBatchThatFitsNowhereMovesBytes) {
   const AutoBatch found = find_batch_size(limited, device, {.measure = false});
   EXPECT_EQ(setting_of(found.config).rows(), setting_of(config).rows());
   config::Config placed = found.config;
-  EXPECT_TRUE(says(place_to_fit(placed, device, {}, 1), {"memory.fit = auto", "host's memory"}));
+  EXPECT_TRUE(says(place_to_fit(placed, device, room_on(placed, device, 1)), {"memory.fit = auto", "host's memory"}));
   EXPECT_TRUE(placed.memory.placement.on_host());
 }
 
