@@ -378,9 +378,18 @@ bool Arguments::parse(const Words& words) {
     return false;
   }
   Words given = words;
+  const auto refuse_empty = [](const Impl::Flag& f) {
+    const bool any_text = f.value == "TEXT" || f.value == "S";  // a separator may be empty, too
+    if (!any_text) fail_user("{} was given an empty {}; is a variable of the shell not set?", f.name, f.value);
+  };
   for (const auto& f : impl_->flags)
-    for (std::size_t i = 0; i < given.size(); ++i) {
+    for (std::size_t i = 0; i < given.size() && given[i] != "--"; ++i) {
       if (f->value.empty() && given[i].starts_with(f->name + "=")) fail_user("{} takes no value", f->name);
+      if (!f->value.empty() && given[i] == f->name + "=") {  // CLI11 would take the next word for its value
+        refuse_empty(*f);
+        given[i] = f->name;
+        given.insert(given.begin() + static_cast<std::ptrdiff_t>(i) + 1, "");
+      }
       if (f->alone.empty() || given[i] != f->name) continue;
       const std::string next = i + 1 < given.size() ? given[i + 1] : "";
       if (next.empty() || (next.starts_with('-') && next != "-") || names_configuration(next))
@@ -405,10 +414,8 @@ bool Arguments::parse(const Words& words) {
   const std::vector<std::string> names = impl_->names();
   for (const auto& f : impl_->flags) {
     if (f->option->count() == 0) continue;
-    const bool any_text = f->value == "TEXT" || f->value == "S";  // a separator may be empty, too
     for (const std::string& value : f->given) {
-      if (value.empty() && !any_text)
-        fail_user("{} was given an empty {}; is a variable of the shell not set?", f->name, f->value);
+      if (value.empty()) refuse_empty(*f);
       if (std::ranges::find(names, value) != names.end())
         fail_user("{} needs a value: {} {}, not the flag {}", f->name, f->name, f->value, value);
     }

@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <filesystem>
-#include <iterator>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -109,16 +107,6 @@ config::Sources sources_of(const ConfigWords& given) {
     sources.preset = config;
   }
   return sources;
-}
-
-std::vector<std::string> inputs_of(const ConfigWords& given, const config::Sources& sources,
-                                   const config::Config& config) {
-  std::vector<std::string> inputs = {sources.file, given.overlay, config.model.init_from, config.data.tokenizer};
-  std::error_code ignored;
-  for (const std::vector<std::string>* const data : {&config.data.train, &config.data.eval})
-    std::ranges::copy_if(*data, std::back_inserter(inputs),
-                         [&](const std::string& path) { return !std::filesystem::is_directory(path, ignored); });
-  return inputs;
 }
 
 config::Config load_config(const config::Sources& sources) {

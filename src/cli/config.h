@@ -22,11 +22,6 @@ struct ConfigWords {
 // The file, preset and overrides among the words. A word that is neither a file nor a preset is a UserError.
 config::Sources sources_of(const ConfigWords& given);
 
-// The files that a command with this configuration reads, or would, and the folders of models: no output may take their
-// places. A folder of data is none of them, since outputs may lie below it.
-std::vector<std::string> inputs_of(const ConfigWords& given, const config::Sources& sources,
-                                   const config::Config& config);
-
 // Calls config::load() and takes the model's sizes from the folder that model.init_from names, and from its size what
 // the recipe lacks.
 config::Config load_config(const config::Sources& sources);

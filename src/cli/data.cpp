@@ -304,7 +304,7 @@ int length_statistics(const Words& words) {
   if (!arguments.parse(words)) return kDone;
   StopAtOnce stopping("stopped; nothing was written");
   const config::Config c = settings_of(given);
-  if (!given.html.empty()) check_output_file("--html", given.html, given.words);
+  if (!given.html.empty()) check_output_file("--html", given.html, kPageFile, given.words);
 
   data::AnalysisSettings settings;
   settings.shape = model::batch_shape(c);

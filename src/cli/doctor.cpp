@@ -596,7 +596,7 @@ int run_doctor(const Words& words) {
     const StopAtOnce stopping("stopped; nothing was found out");
     const std::string run = run_named(config);
     if (!run.empty() && wanted.card == "cpu") fail_user("--card cpu: of a run, name a card or leave it away");
-    if (!wanted.html.empty()) check_output_file("--html", wanted.html, config.words);
+    if (!wanted.html.empty()) check_output_file("--html", wanted.html, kPageFile);
     s = run.empty() ? look_at_config(config, wanted) : look_at_run(run, wanted);
   }
   if (wanted.tries && run_named(config).empty() && !wanted.card.empty() && wanted.card != "cpu")

@@ -183,11 +183,10 @@ struct SearchWords {
   bool prints_json() const { return json == Arguments::kStandardOutput; }  // and nothing else
 
   // A file that cannot be written is a UserError.
-  void check(const config::Sources& sources, const config::Config& own) const {
+  void check() const {
     if (prints_json() && markdown) fail_user("--json and --markdown: one of them goes to a file, --json FILE");
-    const std::vector<std::string> inputs = inputs_of(config, sources, own);
-    if (!html.empty()) check_output_file("--html", html, inputs);
-    if (!json.empty() && !prints_json()) check_output_file("--json", json, inputs);
+    if (!html.empty()) check_output_file("--html", html, kPageFile);
+    if (!json.empty() && !prints_json()) check_output_file("--json", json, kTableFile);
   }
 
   // Prints the table, and says where the files are. The document has `more` at its end.
@@ -224,9 +223,9 @@ namespace {
 
 int ladder_as(const SearchWords& given, const std::string& tier, perf::LadderOptions options, Ranks& ranks) {
   const config::Sources sources = sources_of(given.config);
+  given.check();
   const perf::LoadConfig load = with_keys(sources, ranks.count());
   const config::Config own = load({});  // what is wrong with it is said before anything runs
-  given.check(sources, own);
   Measuring measuring("ladder", given.device, options.seconds, &ranks);
   measuring.take(options);
   const perf::Ladder ladder = tier.empty() ? perf::climb(load, measuring.bench(), options)
@@ -303,10 +302,10 @@ int run_tune(const Words& words) {
 
   const config::Sources sources = sources_of(given.config);
   if (out.empty()) out = name_of(sources) + ".tuned.toml";
+  check_output_file("--out", out, kOverlayFile, {sources.file, given.config.overlay});
+  given.check();
   const perf::LoadConfig load = with_keys(sources);
   const config::Config own = load({});
-  check_output_file("--out", out, inputs_of(given.config, sources, own));
-  given.check(sources, own);
   Measuring measuring("tune", given.device, options.seconds);
   measuring.take(options);
   const perf::Tuned tuned = perf::tune(load, measuring.bench(), options);

@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <system_error>
 
@@ -100,7 +101,8 @@ std::string shell_word(std::string_view text) {
   return !text.empty() && std::ranges::all_of(text, plain) ? std::string(text) : in_shell_quotes(text);
 }
 
-void check_output_file(std::string_view flag, const std::string& file, const std::vector<std::string>& inputs) {
+void check_output_file(std::string_view flag, const std::string& file, const OutputKind& kind,
+                       const std::vector<std::string>& inputs) {
   namespace fs = std::filesystem;
   const Path path(file);
   std::error_code ignored;
@@ -111,12 +113,16 @@ void check_output_file(std::string_view flag, const std::string& file, const std
   // A new file takes the name of the old one. /dev/stdout may stand for a file, and is not one.
   if (!fs::is_regular_file(path, ignored) || fs::canonical(path.parent_path(), ignored) == "/dev")
     fail_user("{} {}: that is a device or a pipe; name a file", flag, file);
-  const std::string there = fs::canonical(path, ignored).string();
-  for (const std::string& input : inputs) {
-    const std::string from = fs::canonical(input, ignored).string();
-    if (!from.empty() && (there == from || there.starts_with(from + "/")))
+  for (const std::string& input : inputs)
+    if (fs::equivalent(path, input, ignored))
       fail_user("{} {}: that is what is being read; name another file", flag, file);
-  }
+  std::string begins(kind.begins.size(), '\0');
+  std::ifstream is(path, std::ios::binary);
+  is.read(begins.data(), std::ssize(begins));
+  if (is.gcount() == 0 && is.eof()) return;  // empty
+  if (begins != kind.begins)
+    fail_user("{} {}: that file is there, and is no {} that redline wrote; name another file, or move it away", flag,
+              file, kind.what);
 }
 
 }  // namespace redline::cli

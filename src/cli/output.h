@@ -35,8 +35,19 @@ bool output_failed();  // a full disk, or a pipe without a reader: printing more
 // Flushes. Returns a sentence where text was lost, and nothing where all was written or the reader has gone.
 std::string finish_output();
 
-// Checks a file that a command is about to write. Its folder must exist, and it must be neither a device nor a file
-// that the command reads. `flag` begins the UserErrors.
-void check_output_file(std::string_view flag, const std::string& file, const std::vector<std::string>& inputs);
+// What commands write into files that a user names, and how it begins.
+struct OutputKind {
+  std::string_view what, begins;
+};
+inline constexpr OutputKind kPageFile{"page", "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<!-- The page of report,"},
+    kTraceFile{"trace", R"({"displayTimeUnit":"ms","traceEvents":[)"},
+    kTableFile{"table of ladder or tune", "{\n  \"title\": "}, kOverlayFile{"overlay of tune", "# Found by `"},
+    kTokenizerFile{"tokenizer", "{\n \"version\": \"1.0\","};
+
+// Checks a file that a command is about to write. Its folder must exist, and it must be no device. A file that is there
+// gives its place to another of the same kind alone, so that no output replaces a configuration, a model or data,
+// however these were named; and it must be none of `inputs`. `flag` begins the UserErrors.
+void check_output_file(std::string_view flag, const std::string& file, const OutputKind& kind,
+                       const std::vector<std::string>& inputs = {});
 
 }  // namespace redline::cli

@@ -578,7 +578,7 @@ int run_plan(const Words& words) {
   sources.of_run = !folder.empty() && real_files().exists(Path(folder) / train::kRunConfig);
   p.name = folder.empty() || folder.ends_with(".json") ? name_of(sources) : report::run_name(folder);
   p.config = load_to_measure(sources, false, gpus.gpus > 0 ? 0 : 1);  // plan_gpus() shares a step itself
-  if (!gpus.trace.empty()) check_output_file("--trace", gpus.trace, inputs_of(config, sources, p.config));
+  if (!gpus.trace.empty()) check_output_file("--trace", gpus.trace, kTraceFile);
   if (!all_cards) p.machine = machine_called(card);
   for (const train::Doubt& doubt : train::doubtful_settings(p.config, 0))
     if (doubt.hint) log::note("{}", doubt.sentence);

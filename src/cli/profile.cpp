@@ -157,7 +157,7 @@ int run_profile(const Words& words) {
   }
   if (trace.empty()) trace = (Path(run) / "redline-trace.json").string();
   options.config = load_to_measure(sources);
-  check_output_file("--trace", trace, inputs_of(config, sources, options.config));
+  check_output_file("--trace", trace, kTraceFile);
   const auto device = device::open_device(device_name);
   if (const std::string chosen = resolve_batch_size(options.config, *device, false); !chosen.empty())
     log::note("{}", chosen);

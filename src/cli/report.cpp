@@ -242,10 +242,7 @@ int run_report(const Words& words) {
   const bool writes = !json || !out.empty();
   std::string text;
   if (writes) {
-    std::vector<std::string> inputs;
-    for (const report::RunRecord& run : read.runs)
-      std::ranges::move(files_read(run.folder), std::back_inserter(inputs));
-    check_output_file("--out", page.string(), inputs);
+    check_output_file("--out", page.string(), kPageFile);
     text = report::run_page(read.runs, summaries, read.unreadable);
   }
   stopping.hold();

@@ -219,7 +219,7 @@ int train_tokenizer(const Words& words) {
   const TextToCount counting{.inputs = input.inputs, .format = input.format(), .skip_bad = input.skip_bad()};
   { const Documents look(counting); }  // says what is wrong with a file before a folder is made
   real_files().create_folders(parent_of(out_path));
-  check_output_file("--out", out, input.inputs);
+  check_output_file("--out", out, kTokenizerFile, input.inputs);
 
   StopAtOnce stopping("stopped; no tokenizer was written");
   const double start = steady_seconds();

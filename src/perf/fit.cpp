@@ -269,9 +269,9 @@ class Solver {
 }  // namespace
 
 Room room_on(const config::Config& config, const device::Device& device, int ranks_here) {
-  Room room{.device = train::memory_allowed(config, device),
-            .host = std::min(device::available_host_bytes() / ranks_here,
-                             config::bytes_of_amount(config.memory.host_limit))};
+  Room room{
+      .device = train::memory_allowed(config, device),
+      .host = std::min(device::available_host_bytes() / ranks_here, config::bytes_of_amount(config.memory.host_limit))};
   if (!device.shares_host_memory()) return room;
   room.together = device.available_bytes() / ranks_here;
   room.device = std::min(room.device, room.together);

@@ -165,7 +165,9 @@ class Room {
     return memory_of_ranks(way, kind_, sharing);
   }
   bool holds(const RankBytes& m) const { return m.device <= available_ && m.host <= host_ && holds_together(m); }
-  bool holds_together(const RankBytes& m) const { return kind_ != device::Kind::cpu || m.device + m.host <= free_host_; }
+  bool holds_together(const RankBytes& m) const {
+    return kind_ != device::Kind::cpu || m.device + m.host <= free_host_;
+  }
 
   // The least of the host's memory with which a configuration fits on the device; nothing: with none, or nothing may
   // move.

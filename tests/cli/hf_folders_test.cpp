@@ -247,8 +247,11 @@ TEST_F(HfFolders, ATokenizerGoesAlongAndMustFit) {
   EXPECT_FALSE(exists("in") || exists("out") || exists("run"));
 
   write("words.txt", "a few words to learn from, a few words more\n");
-  must({"tokenizer", "train", "--vocab-size", "270", "--special", "<|endoftext|>", "--out", "hf/tokenizer.json",
-        "words.txt"});
+  const Words learned =
+      words_of("tokenizer train --vocab-size 270 --special <|endoftext|> --out hf/tokenizer.json words.txt");
+  expect_bad_input(learned, {"--out hf/tokenizer.json", "no tokenizer that redline wrote"});
+  std::filesystem::remove(folder_ / "hf/tokenizer.json");
+  for (int again = 0; again < 2; ++again) must(learned);
   EXPECT_TRUE(says(must({"import", "hf", "--out", "in"}).out, {"270 ids, and the model 384", "114 of its rows"}));
   must({"export", "--checkpoint", "in", "--out", "out"});
   EXPECT_EQ(real_files().read(folder_ / "hf/tokenizer.json"), real_files().read(folder_ / "out/tokenizer.json"));

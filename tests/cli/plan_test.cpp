@@ -418,10 +418,16 @@ TEST_F(PlanCommand, ForManyGpusTellsEveryModeAndHowItScales) {
   expect_bad_input({"plan", "--cards", "--trace", "step.json"}, {"--cards", "--trace"});
   real_files().replace(folder_ / "docs.jsonl", "{\"text\": \"a\"}\n");
   expect_bad_input({"plan", "quick", "--card", "h200", "data.train=docs.jsonl", "--trace", "docs.jsonl"},
-                   {"--trace docs.jsonl", "what is being read"});
+                   {"--trace docs.jsonl", "no trace that redline wrote"});
   EXPECT_EQ(real_files().read(folder_ / "docs.jsonl"), "{\"text\": \"a\"}\n");
   for (int i = 0; i < 2; ++i) must({"plan", "quick", "--card", "h200", "data.train=.", "--trace", "below.json"});
   expect_bad_input({"plan", "--card", ""}, {"--card", "empty NAME"});
+  real_files().replace(folder_ / "my.toml", "preset = \"quick\"\n");
+  expect_bad_input({"plan", "--card", "h200", "--trace=", "my.toml"}, {"--trace", "empty FILE"});
+  expect_bad_input({"plan", "--card", "h200", "--trace", "my.toml"}, {"my.toml", "no trace that redline wrote"});
+  EXPECT_EQ(real_files().read(folder_ / "my.toml"), "preset = \"quick\"\n");
+  real_files().replace(folder_ / "empty.json", "");
+  must({"plan", "my.toml", "--card", "h200", "--trace", "empty.json"});
   expect_bad_input({"plan", "--card", "h200", "--gpus", "8", "--trace", "no/where/step.json"}, {"--trace", "no/where"});
 
   expect_bad_input({"plan", "--card", "h200", "--gpus", "0"}, {"--gpus", "from 1 to 1024"});

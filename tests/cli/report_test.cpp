@@ -35,7 +35,8 @@ TEST_F(ReportTest, OneRunAndTwo) {
   const io::Json runs = data("both.html")["runs"];
   ASSERT_EQ(runs.size(), 2u);
   EXPECT_NE(runs[0]["settings"]["optim.lr"], runs[1]["settings"]["optim.lr"]);
-  expect_bad_input({"report", "a", "--out", "a/metrics.jsonl"}, {"--out a/metrics.jsonl", "being read"});
+  expect_bad_input({"report", "a", "--out", "a/metrics.jsonl"},
+                   {"--out a/metrics.jsonl", "no page that redline wrote"});
 }
 
 TEST_F(ReportTest, FiguresAsJson) {
