@@ -6,7 +6,6 @@
 #include <cmath>
 #include <limits>
 #include <map>
-#include <numeric>
 #include <set>
 
 #include "base/step_state.h"
@@ -953,10 +952,8 @@ LargestRanks largest_ranks(const config::Model& model, const LoweringOptions& op
   std::int64_t most_whole = -1;
   for (int rank = 0; rank < shards.ranks; ++rank) {
     const Range part = shards.part(rank);
-    std::int64_t bytes = each * part.elements(), whole = 0;
-    if (shards.whole.empty())
-      whole = part.elements();
-    else if (!host.moments)  // some parameters have more moments than others
+    std::int64_t bytes = each * part.elements(), whole = shards.whole.empty() ? part.elements() : 0;
+    if (options.training && !host.moments)  // some parameters have more moments than others, or wider ones
       for (const optim::StateArray& row : options.optimizer->state(table, layout, part, options.optim))
         bytes += row.elements() * static_cast<std::int64_t>(size_of(row.dtype));
     for (const Range& range : shards.whole) whole += intersection(range, part).elements();
@@ -967,15 +964,14 @@ LargestRanks largest_ranks(const config::Model& model, const LoweringOptions& op
 }
 
 std::vector<int> fullest_ranks(const config::Model& model, const LoweringOptions& options) {
-  const bool whole = options.sharing.mode != dist::Mode::ddp && options.optimizer->whole;
-  if (whole && options.placement.state_on_host()) {
-    std::vector<int> all(static_cast<std::size_t>(options.sharing.holders()));
-    std::iota(all.begin(), all.end(), 0);
-    return all;
-  }
+  constexpr int kMost = 32;
   const LargestRanks largest = largest_ranks(model, options);
-  if (!whole || largest.by_update == largest.by_memory) return {largest.by_memory};
-  return {largest.by_memory, largest.by_update};
+  std::set<int> ranks = {largest.by_memory, largest.by_update};
+  const int holders = options.sharing.holders();
+  if (options.placement.state_on_host() || !options.fp8.empty())
+    for (int i = 0; i < std::min(holders, kMost); ++i)
+      ranks.insert(holders <= kMost ? i : static_cast<int>(std::int64_t{i} * (holders - 1) / (kMost - 1)));
+  return {ranks.begin(), ranks.end()};
 }
 
 std::vector<StepProgram> programs_of_step(const LoweringOptions& options, std::int64_t micro_batches) {

@@ -205,7 +205,8 @@ struct LargestRanks {
 LargestRanks largest_ranks(const config::Model& model, const LoweringOptions& options);
 // The ranks of which one needs most memory, on the device or on the host. An update holds matrices that stay whole, so
 // that a rank with less of the state may need more: the second of those two. Where some of it lies in the host's memory
-// shares of layers count as well, and only looking at all ranks tells.
+// what a rank brings of a layer counts as well, and so does what it has of weights in eight bits: only looking at all
+// tells, of more than 32 at some, evenly spread.
 std::vector<int> fullest_ranks(const config::Model& model, const LoweringOptions& options);
 
 // The programs of a step of so many micro-batches, in order, each with how often it runs in a row.

@@ -89,8 +89,8 @@ class Solver {
     while (true) {
       Fit fit = solve_for_walked();
       fit.room = room;
-      if (fit.ways.empty()) return fit;
-      FitWay& best = fit.ways[0];
+      if (!fit.found()) return fit;
+      FitWay& best = fit.fits ? fit.asked : fit.ways[0];
       const WayBytes most = of_all_ranks(best);
       best.device = most.device, best.host = most.host;
       if (room.holds(most.device, most.host)) return fit;

@@ -90,8 +90,9 @@ class Room {
   std::string advice() const {
     std::vector<std::string> ways;
     const auto take = [&](const std::optional<config::Config>& way, const dist::Sharing& sharing) {
-      if (way) ways.push_back(in_words(*way, sharing));
-      return way.has_value();
+      if (!way || *way == asked_) return false;
+      ways.push_back(in_words(*way, sharing));
+      return true;
     };
     for (const std::string_view recompute : behind(kRecomputes, asked_.train.recompute))
       if (take(if_fits(with_recompute(asked_, recompute)), sharing_)) break;  // the milder of the two

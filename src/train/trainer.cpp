@@ -713,7 +713,8 @@ TrainResult train(const TrainOptions& options, device::Device& device, FileSyste
                                           checkpoints_kept(options.config.checkpoint, header.steps))});
     const dist::Sharing& sharing = options.team.sharing;
     const std::int64_t here = header.memory->device.total;  // another rank may have more
-    const std::int64_t needed = sharing.alone() ? here : memory_needed(options.config, device.kind(), sharing);
+    const std::int64_t needed =
+        sharing.alone() ? here : std::max(here, memory_needed(options.config, device.kind(), sharing));
     const std::string problem = memory_problem(options.config, needed, device, sharing, options.team.ranks_here);
     if (!problem.empty()) folder.tell(Warning{problem});
     return {Outcome::dry_run, loop.step(), {}};

@@ -358,19 +358,20 @@ TEST(Fit, OnRanksItIsAboutTheOneThatNeedsMost) {
   EXPECT_EQ(place_to_fit(config, device, room_on(config, device, 1), first), "");
 }
 
-// Shards that end where matrices do are uneven, and so is what an update, or a layer from the host, takes beside them.
+// Shards are uneven that end where matrices do, or have moments of several types; and so is what an update, or a layer
+// that comes from the host, takes beside them.
 TEST(Fit, WhatFitsOnRanksFitsOnEachOfThem) {
   int layers_moved = 0, uneven = 0;
   for (std::uint64_t key = 0; key < 6; ++key) {
     config::Config config = random_config(key);
-    config.optim.name = "muon";
-    if (config.optim.moments == "8bit") config.optim.moments = "bf16";
     config.precision.masters = "fp32";
+    if (key == 0) config.optim.name = "adamw", config.optim.moments = "8bit";
     const int ranks = 2 + static_cast<int>(key % 3);
     for (const Mode mode : {Mode::zero1, Mode::fsdp}) {
       const dist::Sharing sharing{.ranks = ranks, .mode = mode};
       const Machine machine = machine_with_host();
       const std::int64_t asked = find_fit(config, machine, {kRoomy, kRoomy}, sharing).asked.device;
+      EXPECT_EQ(train::memory_needed(config, device::Kind::cpu, sharing), asked);
       for (const double share : {0.999, 0.6, 0.4}) {
         const Room room{static_cast<std::int64_t>(share * static_cast<double>(asked)), kRoomy};
         const Fit fit = find_fit(config, machine, room, sharing);
