@@ -448,7 +448,7 @@ void place(config::Config& config, const perf::Machine& machine, const perf::Fil
   const perf::Plan plan = perf::make_plan(config, machine, {}, filling);
   if (plan.fits) return;
   if (perf::chooses(config)) {
-    const perf::Fit fit = perf::find_fit(config, machine);
+    const perf::Fit fit = perf::find_fit(config, machine, perf::room_on(config, machine), {}, filling);
     if (!fit.ways.empty()) {
       config.memory.placement = fit.ways[0].placement;
       return;

@@ -27,10 +27,10 @@ CardPlan plan_on(const perf::Card& card, const config::Config& asked, const perf
   const config::Config config = perf::expect_fp8(asked, machine).config;
   CardPlan p{&card, perf::make_plan(config, machine, {}, filling), config};
   if (p.plan.fits || !perf::chooses(config)) return p;
-  const perf::Fit fit = perf::find_fit(config, machine);
+  const perf::Fit fit = perf::find_fit(config, machine, perf::room_on(config, machine), {}, filling);
   if (!fit.ways.empty()) {
     p.config.memory.placement = fit.ways[0].placement;
-  } else if (const auto cut = perf::cut_that_moves(config, machine, fit.room)) {
+  } else if (const auto cut = perf::cut_that_moves(config, machine, fit.room, filling)) {
     p.config = perf::with_setting(config, cut->setting);
     if (!cut->fit.ways.empty()) p.config.memory.placement = cut->fit.ways[0].placement;
   }
@@ -66,7 +66,11 @@ void plan_cards(const std::string& name, const config::Config& config, const std
                      static_cast<double>(config.train.accumulate) * static_cast<double>(rows[0].plan.tokens_per_step) *
                      filling.utilisation;
   const double budget = run > 0 ? run : 1e9;
-  const auto hours = [&](const CardPlan& r) { return budget / r.plan.expected.tokens_per_s / 3600; };
+  const double most_hours = config.train.max_hours;  // 0: any
+  const auto hours = [&](const CardPlan& r) {
+    const double all = budget / r.plan.expected.tokens_per_s / 3600;
+    return most_hours > 0 ? std::min(all, most_hours) : all;
+  };
   stopping.hold();
   if (json) {
     io::Json cards = io::Json::array();
@@ -83,12 +87,17 @@ void plan_cards(const std::string& name, const config::Config& config, const std
                        {"tokens_per_s", r.plan.fits ? io::Json(r.plan.expected.tokens_per_s) : io::Json(nullptr)},
                        {"mfu", r.plan.fits ? io::Json(r.plan.expected.mfu) : io::Json(nullptr)},
                        {"hours", r.plan.fits ? io::Json(hours(r)) : io::Json(nullptr)}});
-    return print_json(
-        {{"config", name}, {"tokens", budget}, {"filling", filling_json(config, filled)}, {"cards", std::move(cards)}});
+    return print_json({{"config", name},
+                       {"tokens", budget},
+                       {"max_hours", most_hours > 0 ? io::Json(most_hours) : io::Json(nullptr)},
+                       {"filling", filling_json(config, filled)},
+                       {"cards", std::move(cards)}});
   }
   print(fmt::format("plan      {}: {}, {} a step; hours for {}{}\n\n", name, parameters_of(rows[0].plan),
                     report::grouped(rows[0].plan.tokens_per_step, "token"), report::count(budget, token_name(filled)),
-                    run > 0 ? "" : ", since nothing says when the run ends"));
+                    most_hours > 0 ? fmt::format(", or until train.max_hours = {:.6g} ends the run", most_hours)
+                    : run > 0      ? ""
+                                   : ", since nothing says when the run ends"));
   print(fmt::format("{:<12} {:>8} {:>8} {:>8} {:>11} {:>5} {:>7}  {}\n", "--card", "has", "takes", "host", "tokens",
                     "mfu", "hours", "how"));
   std::vector<std::string> notes;  // what moves, in words too long for a line: cards that do the same share a number

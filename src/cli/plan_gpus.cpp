@@ -27,7 +27,10 @@ struct GpusPlan {
   double run_tokens = 0;  // of the whole run, real ones; 0: not known
 };
 
-std::string_view snapshot_place(const perf::Plan& plan) { return plan.snapshot_on_device ? "card" : "host"; }
+std::string_view snapshot_place(const perf::Plan& plan) {
+  if (!plan.takes_device_to_save()) return "host";
+  return plan.snapshot_on_host == 0 ? "card" : "both";
+}
 
 // What memory.fit computes again stands in the words of the choice.
 std::string setting_words(const GpusPlan& p, const perf::RankPlan& m) {
@@ -178,7 +181,8 @@ io::Json plan_json(const GpusPlan& p, const perf::RankPlan& r) {
           {"memory", memory_json(r.memory, true)},
           {"host_arena_bytes", r.memory.host_arena},
           {"snapshot_bytes", r.snapshot},
-          {"snapshot_on_device", r.snapshot_on_device},
+          {"snapshot_on_device", r.takes_device_to_save()},
+          {"snapshot_host_bytes", r.snapshot_on_host},
           {"fits", r.fits},
           {"step_ms", 1e3 * r.times.total()},
           {"compute_ms", 1e3 * r.times.compute},

@@ -319,6 +319,10 @@ std::string room_in_words(const config::Config& config, const Machine& machine) 
   return train::memory_in_words(machine.memory);
 }
 
+std::string needs_in_words(const Plan& p, const config::Config& config, const Machine& machine) {
+  return train::memory_in_words(is_limited(config, machine) ? p.memory.arena : p.memory.total());
+}
+
 std::vector<std::string> keys_to_set(const Choice& choice, const Setting& setting) {
   std::vector<std::string> keys = over(choice.relaxed, keys_of(setting));
   keys.push_back(fmt::format("train.recompute={}", setting.recompute));
@@ -334,11 +338,6 @@ std::vector<std::string> keys_to_set(const Choice& choice, const Setting& settin
 }
 
 namespace {
-
-// What counts against the room that room_in_words() tells.
-std::string needs_in_words(const Plan& p, const config::Config& config, const Machine& machine) {
-  return train::memory_in_words(is_limited(config, machine) ? p.memory.arena : p.memory.total());
-}
 
 std::string why_nothing_fits(const Choice& choice, const Machine& machine, const std::vector<std::string>& others) {
   const Plan& least = choice.smallest.value();

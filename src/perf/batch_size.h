@@ -66,6 +66,8 @@ std::vector<std::string> keys_to_set(const Choice& choice, const Setting& settin
 
 // The memory that a run may take: the machine's, or less where the user says so.
 std::string room_in_words(const config::Config& config, const Machine& machine);
+// What counts against that room.
+std::string needs_in_words(const Plan& p, const config::Config& config, const Machine& machine);
 
 // One or two sentences: why the first of `best` is the choice, or why nothing fits and what would, with clauses of
 // whoever knows more of the latter.

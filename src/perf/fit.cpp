@@ -78,8 +78,9 @@ class KnownBytes {
 
 class Solver {
  public:
-  Solver(const config::Config& config, const Machine& machine, const Room& room, const dist::Sharing& sharing)
-      : config_(as_possible(config, machine)), machine_(machine), room_(room), sharing_(sharing) {
+  Solver(const config::Config& config, const Machine& machine, const Room& room, const dist::Sharing& sharing,
+         const Filling& filling)
+      : config_(as_possible(config, machine)), machine_(machine), room_(room), sharing_(sharing), filling_(filling) {
     config_.memory.placement = {};
   }
 
@@ -167,7 +168,7 @@ class Solver {
     }
     config::Config c = config_;
     c.memory.placement = placement;
-    const StepWalk step(c, machine_, {.mode = sharing_.mode, .ranks = sharing_.ranks});
+    const StepWalk step(c, machine_, {.mode = sharing_.mode, .ranks = sharing_.ranks}, filling_);
     WayBytes most = bytes_of(step.lowered().set.memory);
     most.take_larger(bytes_of(step.of_slowest().set.memory));
     const std::lock_guard lock(mutex_);
@@ -261,6 +262,7 @@ class Solver {
   const Machine& machine_;
   Room room_;
   dist::Sharing sharing_;
+  const Filling& filling_;
   ThreadPool pool_;
   mutable std::mutex mutex_;
   mutable std::vector<FitWay> seen_ = {};
@@ -297,8 +299,9 @@ Room least_of(std::span<const Room> rooms) {
 
 bool chooses(const config::Config& config) { return config.memory.fit == "auto" || config.train.recompute == "auto"; }
 
-Fit find_fit(const config::Config& config, const Machine& machine, const Room& room, const dist::Sharing& sharing) {
-  return Solver(config, machine, room, sharing).solve();
+Fit find_fit(const config::Config& config, const Machine& machine, const Room& room, const dist::Sharing& sharing,
+             const Filling& filling) {
+  return Solver(config, machine, room, sharing, filling).solve();
 }
 
 Fit find_fit(const config::Config& config, const Machine& machine) {
@@ -319,14 +322,15 @@ config::Config as_it_fits_by_itself(const config::Config& config, const Machine&
   return *without;
 }
 
-std::optional<MovedCut> cut_that_moves(const config::Config& config, const Machine& machine, const Room& room) {
+std::optional<MovedCut> cut_that_moves(const config::Config& config, const Machine& machine, const Room& room,
+                                       const Filling& filling) {
   constexpr std::int64_t kRows[] = {1, 2, 4, 8, 16};
   std::optional<MovedCut> best;
   const Setting own = setting_of(config);
   for (const std::int64_t rows : kRows) {
     if (!chooses(config) || own.rows() % rows != 0 || rows > model::most_rows(config)) continue;
     const Setting setting{rows, own.rows() / rows, config.train.recompute};
-    Fit fit = find_fit(with_setting(config, setting), machine, room);
+    Fit fit = find_fit(with_setting(config, setting), machine, room, {}, filling);
     if (fit.found() && (!best || fit.seconds() < best->fit.seconds())) best = {setting, std::move(fit)};
   }
   return best;
@@ -399,13 +403,14 @@ std::string in_words(const Fit& fit, const config::Config& config) {
   return text;
 }
 
-std::vector<std::string> gains_of_types(const Fit& fit, const config::Config& config, const Machine& machine) {
+std::vector<std::string> gains_of_types(const Fit& fit, const config::Config& config, const Machine& machine,
+                                        const Filling& filling) {
   std::vector<std::string> gains;
   if (fit.fits) return gains;
   constexpr double kNotable = 1.005, kManyfold = 2;  // less would be told as 0%
   double fastest = std::numeric_limits<double>::infinity();
   for (const config::Config& coarser : train::coarser_types(config, machine.kind)) {
-    const Fit other = find_fit(coarser, machine, fit.room);
+    const Fit other = find_fit(coarser, machine, fit.room, {}, filling);
     const double before = fit.found() ? fit.seconds() : 0, after = other.found() ? other.seconds() : 0;
     const std::int64_t less = fit.asked.device - other.asked.device;
     const std::vector<std::string> keys = train::changed_keys(config, coarser);

@@ -49,7 +49,8 @@ struct Fit {
 // Whether a configuration leaves the choice: memory.fit, or what is computed again alone.
 bool chooses(const config::Config& config);
 // Where the run fits as it was asked for, no other way is looked at.
-Fit find_fit(const config::Config& config, const Machine& machine, const Room& room, const dist::Sharing& sharing = {});
+Fit find_fit(const config::Config& config, const Machine& machine, const Room& room, const dist::Sharing& sharing = {},
+             const Filling& filling = {});
 Fit find_fit(const config::Config& config, const Machine& machine);  // on one that is planned for
 
 // The run without the working copies that training does not read; nothing where it has none, or memory.fit moves
@@ -65,7 +66,8 @@ struct MovedCut {
   Setting setting;
   Fit fit;
 };
-std::optional<MovedCut> cut_that_moves(const config::Config& config, const Machine& machine, const Room& room);
+std::optional<MovedCut> cut_that_moves(const config::Config& config, const Machine& machine, const Room& room,
+                                       const Filling& filling = {});
 
 // For a step that fits in no way, as it is cut or otherwise: how much of the host's memory lets it fit, as it is cut if
 // that helps, else as `setting`. Nothing: no amount of it does.
@@ -85,7 +87,8 @@ std::string in_words(const Fit& fit, const config::Config& config);
 // What coarser moments, gradients or masters would buy where the run does not fit as asked, and all of them at once
 // where that is faster than each alone:
 // "optim.moments=8bit: 38.0 GiB less, 12% faster". Where it fits in no way, all that are told let it fit.
-std::vector<std::string> gains_of_types(const Fit& fit, const config::Config& config, const Machine& machine);
+std::vector<std::string> gains_of_types(const Fit& fit, const config::Config& config, const Machine& machine,
+                                        const Filling& filling = {});
 
 // Puts the fastest way that fits into the configuration, as memory.fit says, and tells it; empty where nothing moves:
 // since the run fits, memory.fit is "none", or no way fits and the run will be refused.

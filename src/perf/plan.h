@@ -85,6 +85,7 @@ struct Plan {
   std::int64_t snapshot = 0;          // bytes of the copy of the state that a checkpoint is written from
   std::int64_t snapshot_on_host = 0;  // of them in the host's memory, not counted here: all, or of what lies there
   bool snapshot_on_device = false;    // the rest is on the device
+  bool takes_device_to_save() const { return snapshot_on_device && snapshot_on_host < snapshot; }
   bool fits = false;
   std::vector<NamedBytes> largest;  // activations, at the moment when most are alive
   std::string peak_node;

@@ -43,10 +43,10 @@ class Ranked {
   std::map<Setting, double> alone_;  // tokens a second
 };
 
-// "1 row with train.recompute = "block" needs 12.3 GiB a rank".
-std::string rank_needs(const Plan& p) {
-  return fmt::format("{} with train.recompute = \"{}\" needs {:.1f} GiB a rank", counted(p.setting.batch_size, "row"),
-                     p.setting.recompute, gib(p.memory.total()));
+// "1 row with train.recompute = "block" needs 12.30 GiB a rank".
+std::string rank_needs(const Plan& p, const config::Config& config, const Machine& machine) {
+  return fmt::format("{} with train.recompute = \"{}\" needs {} a rank", counted(p.setting.batch_size, "row"),
+                     p.setting.recompute, needs_in_words(p, config, machine));
 }
 
 // The run as it was asked for with bytes moved, as it would move them itself, in the mode that was chosen.
@@ -58,7 +58,7 @@ bool move_bytes(ScalePlan& s, const Filling& filling) {
   Room room = room_on(s.config, machine);
   room.device = std::min(room.device, s.machine.memory - (least.memory.total() - least.memory.arena));
   const dist::Sharing sharing = dist::sharing_of(s.config.parallel, 0, least.ranks, least.mode);
-  const Fit fit = find_fit(s.config, s.machine, room, sharing);
+  const Fit fit = find_fit(s.config, s.machine, room, sharing, filling);
   if (fit.ways.empty()) return false;
   config::Config placed = s.config;
   placed.memory.placement = fit.ways[0].placement;
@@ -195,7 +195,7 @@ std::string why(const ScalePlan& s) {
   if (!c.fits) {
     std::string text =
         fmt::format("{} into {}: even {}; ", s.asked ? fmt::format("{} does not fit", c.name()) : "no mode fits", room,
-                    rank_needs(c));
+                    rank_needs(c, s.config, s.machine));
     if (!s.asked_for) return text + "`redline plan --gpus` looks for what would";
     if (s.enough_gpus > 0)
       return text + fmt::format(
@@ -212,8 +212,8 @@ std::string why(const ScalePlan& s) {
   }
   std::string before;
   if (s.asked_for) {
-    before =
-        fmt::format("as it was asked for nothing fits: {}, even {}; ", s.asked_for->name(), rank_needs(*s.asked_for));
+    before = fmt::format("as it was asked for nothing fits: {}, even {}; ", s.asked_for->name(),
+                         rank_needs(*s.asked_for, s.config, s.machine));
     if (!s.relaxed.empty()) before += fmt::format("with {} ", fmt::join(s.relaxed, " "));
   }
   if (!s.moved.empty()) return before + s.moved;
@@ -224,7 +224,7 @@ std::string why(const ScalePlan& s) {
     const double slower = 100 * (1 - p.expected.tokens_per_s / c.expected.tokens_per_s);
     const double more = p.times.bytes_sent() / std::max(c.times.bytes_sent(), 1.0);
     if (!p.fits)
-      others.push_back(fmt::format("{} needs {:.1f} GiB a rank", p.name(), gib(p.memory.total())));
+      others.push_back(fmt::format("{} needs {} a rank", p.name(), needs_in_words(p, s.config, s.machine)));
     else if (slower < 100 * (1 - kAsFast))
       others.push_back(fmt::format("{} is as fast but sends {:.2f} times the bytes", p.name(), more));
     else
@@ -331,9 +331,9 @@ AutoBatch find_batch_size_on_ranks(const config::Config& config, device::Device&
   const RankPlan* const best = best_way ? &plans[*best_way] : nullptr;
   if (!best)
     fail_user(
-        "train.batch_size = \"auto\": nothing fits into {:.1f} GiB: even {} with parallel.mode = \"{}\"; start more "
-        "ranks, or make the model smaller",
-        gib(machine.memory), rank_needs(*least), name_of(least->mode));
+        "train.batch_size = \"auto\": nothing fits into {}: even {} with parallel.mode = \"{}\"; start more ranks, or "
+        "make the model smaller",
+        room_in_words(config, machine), rank_needs(*least, config, machine), name_of(least->mode));
   AutoBatch result;
   result.rows_before = setting_of(config).rows();
   Trial& row = result.tried.emplace_back();

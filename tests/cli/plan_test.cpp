@@ -147,6 +147,27 @@ TEST_F(PlanCommand, ATraceComputesAsLongAsItsPlan) {
   }
 }
 
+// The copy for a checkpoint lies where what it is of lies, and padded rows are padded in every way to fit.
+TEST_F(PlanCommand, FiguresOfMovedBytesAgree) {
+  const Words moved = words_of("plan llama-1.36b --card rtx-4090");
+  const Json plan = json_of(moved);
+  EXPECT_EQ(plan.at("snapshot_host_bytes"), plan.at("snapshot_bytes"));
+  EXPECT_EQ(plan.at("snapshot_on_device"), false);
+  EXPECT_TRUE(says(must(moved).out, {"in the host's memory, where the state lies"}));
+  const Json padded = json_of(words_of(
+      "plan gqa-180m train.batch_size=101 train.accumulate=1 data.packing=pad data.train=ping --card rtx-4090"));
+  EXPECT_EQ(padded.at("expected").at("step_ms"), padded.at("fit").at("ways")[0].at("step_ms"));
+  EXPECT_GT(padded.at("expected").at("step_ms"), padded.at("fit").at("asked_step_ms"));
+}
+
+TEST_F(PlanCommand, HoursOfCardsEndWithTheRun) {
+  const Json j = json_of(words_of("plan quick --cards train.max_hours=0.001"));
+  EXPECT_EQ(j.at("max_hours"), 0.001);
+  for (const Json& card : j.at("cards")) EXPECT_LE(card.at("hours").get<double>(), 0.001);
+  EXPECT_TRUE(says(must(words_of("plan quick --cards train.max_hours=0.001")).out,
+                   {"or until train.max_hours = 0.001 ends the run"}));
+}
+
 // Of one card, with the way in which it fits: copies both ways, and a step that ends when the plan says.
 TEST_F(PlanCommand, ATraceOfOneCardShowsWhatMoves) {
   const Words words = words_of(
@@ -165,6 +186,7 @@ TEST_F(PlanCommand, ATraceOfOneCardShowsWhatMoves) {
   EXPECT_NEAR(end / 1e3 / plan.at("expected").at("step_ms").get<double>(), 1, 1e-6);
   EXPECT_GT(copying[0], 0);
   EXPECT_GT(copying[1], 0);
+  EXPECT_EQ(plan.at("snapshot_on_device"), plan.at("snapshot_host_bytes") != plan.at("snapshot_bytes"));
   EXPECT_TRUE(says(must(words).out, {"trace     s.json (a planned step of qwen3-1.8b, 2 rows x 3;"}));
 }
 
