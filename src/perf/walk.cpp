@@ -139,8 +139,8 @@ class LastLowered {
   }
 
  private:
-  // An item takes some 300 bytes. A step of 8B with its state on the host has 60,000 items, one of 405B 3 million.
-  static constexpr std::size_t kMost = 32, kMostItems = 4 << 20;
+  // An item takes some 300 bytes. A step of 8B with its state on the host has 110,000 of them, one of 405B 5 million.
+  static constexpr std::size_t kMost = 32, kMostItems = 6 << 20;
   struct Run {
     config::Config config;
     device::Kind kind;
