@@ -122,7 +122,8 @@ int run(int argc, const char* const* argv) {
   } catch (const UserError& e) {
     return failed(kBadInput, e.what());
   } catch (const std::bad_alloc&) {
-    return failed(kFailed, fmt::format("out of memory; a smaller train.batch_size or train.seq_len needs less; see {}",
+    return failed(kFailed, fmt::format("out of the host's memory; where a CPU trains, a smaller train.batch_size or "
+                                       "train.seq_len needs less; see {}",
                                        troubleshooting::kOutOfMemory));
   } catch (const std::exception& e) {  // MachineError, train::NotFinite, what the standard library throws
     return failed(kFailed, e.what());
