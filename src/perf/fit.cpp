@@ -84,26 +84,25 @@ class Solver {
     config_.memory.placement = {};
   }
 
-  // Leaves more free where another rank than those of a walk needs more for what was found.
+  // A walk is of one rank or two. Where another one needs more for what was found, more is left free.
   Fit solve() {
     const Room room = room_;
+    const FitWay asked = of_all_ranks(way({}));
     while (true) {
-      Fit fit = solve_for_walked();
+      Fit fit = solve_for_walked(asked);
       fit.room = room;
-      if (!fit.found()) return fit;
-      FitWay& best = fit.fits ? fit.asked : fit.ways[0];
-      const WayBytes most = of_all_ranks(best);
-      best.device = most.device, best.host = most.host;
-      if (room.holds(most.device, most.host)) return fit;
-      room_.device -= std::max<std::int64_t>(most.device - room.device, 0);
-      room_.host -= std::max<std::int64_t>(most.host - room.host, 0);
-      if (room.together > 0) room_.together -= std::max<std::int64_t>(most.device + most.host - room.together, 0);
+      if (fit.ways.empty()) return fit;
+      const FitWay best = fit.ways[0] = of_all_ranks(fit.ways[0]);
+      if (room.holds(best.device, best.host)) return fit;
+      room_.device -= std::max<std::int64_t>(best.device - room.device, 0);
+      room_.host -= std::max<std::int64_t>(best.host - room.host, 0);
+      if (room.together > 0) room_.together -= std::max<std::int64_t>(best.device + best.host - room.together, 0);
     }
   }
 
  private:
-  Fit solve_for_walked() {
-    Fit fit{.room = room_, .asked = way({})};
+  Fit solve_for_walked(const FitWay& asked) {
+    Fit fit{.room = room_, .asked = asked};
     fit.fits = room_.holds(fit.asked.device, fit.asked.host);
     if (fit.fits) return fit;
     const std::vector<config::Placement> all = train::placements(config_, machine_.kind, sharing_);
@@ -141,14 +140,14 @@ class Solver {
     return fit;
   }
 
-  WayBytes of_all_ranks(const FitWay& way) {
+  // With the bytes of whichever rank needs most.
+  FitWay of_all_ranks(FitWay way) {
     config::Config c = config_;
     c.memory.placement = way.placement;
     model::LoweringOptions options = model::lowering_options(c, machine_.kind);
     options.sharing = sharing_;
-    WayBytes most{way.device, way.host, way.persistent};
     const std::vector<int> ranks = model::fullest_ranks(c.model, options);
-    if (ranks.size() == 1) return most;  // that of the walk
+    if (ranks.size() == 1) return way;  // that of the walk
     std::vector<WayBytes> of(ranks.size());
     pool_.run(std::ssize(ranks), [&](std::int64_t i) {
       const auto at = static_cast<std::size_t>(i);
@@ -156,8 +155,10 @@ class Solver {
       own.sharing.rank = ranks[at];
       of[at] = bytes_of(model::lower(c.model, own).set.memory);
     });
+    WayBytes most{way.device, way.host, way.persistent};
     for (const WayBytes& each : of) most.take_larger(each);
-    return most;
+    way.device = most.device, way.host = most.host, way.persistent = most.persistent;
+    return way;
   }
 
   FitWay way(const config::Placement& placement) const {

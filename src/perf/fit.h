@@ -48,7 +48,7 @@ struct Fit {
 };
 // Whether a configuration leaves the choice: memory.fit, or what is computed again alone.
 bool chooses(const config::Config& config);
-// Where the run fits as it was asked for, no other way is looked at.
+// Where the run fits as it was asked for, no other way is looked at. Ranks have the bytes of the one that needs most.
 Fit find_fit(const config::Config& config, const Machine& machine, const Room& room, const dist::Sharing& sharing = {},
              const Filling& filling = {});
 Fit find_fit(const config::Config& config, const Machine& machine);  // on one that is planned for

@@ -101,7 +101,9 @@ class StepWalk {
   ~StepWalk();
 
   const model::LoweredModel& lowered() const { return *lowered_; }
-  const model::LoweredModel& of_slowest() const { return slowest_ ? *slowest_ : *lowered_; }  // for its update
+  const model::LoweredModel& of_slowest() const {
+    return slowest_ ? *slowest_ : *lowered_;
+  }  // whose update takes longest
   const model::LoweringOptions& options() const { return *options_; }
 
   // All micro-batches and the update. With `slower`, nodes that compute take so many times as long.

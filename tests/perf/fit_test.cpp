@@ -377,6 +377,7 @@ TEST(Fit, WhatFitsOnRanksFitsOnEachOfThem) {
         const Fit fit = find_fit(config, machine, room, sharing);
         EXPECT_FALSE(fit.fits);
         EXPECT_EQ(fit.room.device, room.device);
+        EXPECT_EQ(fit.asked.device, asked) << "told as what the run needs";
         if (fit.ways.empty()) continue;
         config::Config placed = config;
         placed.memory.placement = fit.ways[0].placement;
