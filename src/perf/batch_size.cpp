@@ -264,14 +264,20 @@ namespace {
 // The plan of a setting with all in the host's memory that may lie there, and what is computed again as well or not.
 Plan least_moved(const config::Config& config, const Setting& setting, const Machine& machine) {
   config::Config c = with_setting(config, setting);
-  c.memory.placement = train::placements(as_possible(c, machine), machine.kind, {}).back();
-  Plan least = make_plan(c, machine);
-  if (c.model.layers == 1) return least;
-  c.memory.placement.residuals = true;
-  c.memory.placement.recompute = "block";
-  c.memory.placement.recompute_layers = c.model.layers - 1;
-  Plan other = make_plan(c, machine);
-  return other.memory.total() < least.memory.total() ? other : least;
+  std::optional<Plan> least;
+  for (const config::Placement& placement : train::leanest(as_possible(c, machine), machine.kind, {}))
+    for (const bool again : {false, true}) {
+      c.memory.placement = placement;
+      if (again && c.model.layers == 1) continue;
+      if (again) {
+        c.memory.placement.residuals = true;
+        c.memory.placement.recompute = "block";
+        c.memory.placement.recompute_layers = c.model.layers - 1;
+      }
+      Plan plan = make_plan(c, machine);
+      if (!least || plan.memory.total() < least->memory.total()) least = std::move(plan);
+    }
+  return std::move(*least);
 }
 
 }  // namespace

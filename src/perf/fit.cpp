@@ -107,7 +107,9 @@ class Solver {
     if (fit.fits) return fit;
     const std::vector<config::Placement> all = train::placements(config_, machine_.kind, sharing_);
     if (room_.together > 0 && fit.asked.persistent > room_.together) return fit;  // wherever it lies
-    if (bytes(all.back()).persistent > room_.device) return fit;                  // nothing else could help
+    if (std::ranges::none_of(train::leanest(config_, machine_.kind, sharing_),
+                             [&](const config::Placement& p) { return bytes(p).persistent <= room_.device; }))
+      return fit;  // nothing else could help
     pool_.run(std::ssize(all), [&](std::int64_t i) { way(all[static_cast<std::size_t>(i)]); });
     for (const config::Placement& on_host : all) {
       if (has_less_of(fit, on_host)) continue;

@@ -175,17 +175,16 @@ class Room {
   std::optional<RankBytes> with_least_on_host(const config::Config& way, const dist::Sharing& sharing) const {
     if (!moves()) return {};
     std::optional<RankBytes> least;
-    const auto look = [&](config::Placement placement) {
-      for (const bool residuals : {false, true}) {
-        placement.residuals = residuals && way.model.layers > 1;
-        const RankBytes m = moved(way, placement, sharing);
-        if (m.device <= available_ && holds_together(m) && (!least || m.host < least->host)) least = m;
-      }
+    const auto look = [&](const std::vector<config::Placement>& all) {
+      for (config::Placement placement : all)
+        for (const bool residuals : {false, true}) {
+          placement.residuals = residuals && way.model.layers > 1;
+          const RankBytes m = moved(way, placement, sharing);
+          if (m.device <= available_ && holds_together(m) && (!least || m.host < least->host)) least = m;
+        }
       return least.has_value();
     };
-    const std::vector<config::Placement> all = placements(way, kind_, sharing);
-    if (!look(all.back())) return {};
-    for (const config::Placement& placement : std::span(all).first(all.size() - 1)) look(placement);
+    if (look(leanest(way, kind_, sharing))) look(placements(way, kind_, sharing));
     return least;
   }
   std::string in_words(const config::Config& way, const RankBytes& m) const {
@@ -252,24 +251,25 @@ class Room {
   std::string nothing(const std::vector<config::Config>& relaxed) const {
     std::optional<config::Config> least;
     std::int64_t bytes = 0;
+    bool is_moved = false;
     for (const config::Config& way : relaxed) {
       const config::Config smallest = with_rows(with_recompute(way, "block"), 1);
-      const std::int64_t n = needed(smallest, most_shared());
-      if (!least || n < bytes) least = smallest, bytes = n;
+      const auto look = [&](std::int64_t needs, bool moves) {
+        if (!least || needs < bytes) least = smallest, bytes = needs, is_moved = moves;
+      };
+      look(needed(smallest, most_shared()), false);
+      if (!moves()) continue;
+      for (config::Placement placement : leanest(smallest, kind_, most_shared()))
+        for (const bool residuals : {false, true}) {
+          placement.residuals = residuals && smallest.model.layers > 1;
+          look(moved(smallest, placement, most_shared()).device, true);
+        }
     }
     std::string with = fmt::format("optim.moments = \"{}\", train.recompute = \"block\"", least->optim.moments);
     for (const auto& [key, type] :
          {std::pair{"gradients", least->precision.gradients}, {"masters", least->precision.masters}})
       if (type != "fp32") with += fmt::format(", precision.{} = \"{}\"", key, type);
-    if (moves()) {
-      config::Placement all = placements(*least, kind_, most_shared()).back();
-      const std::int64_t alone = bytes;
-      for (const bool residuals : {false, true}) {
-        all.residuals = residuals && least->model.layers > 1;
-        bytes = std::min(bytes, moved(*least, all, most_shared()).device);
-      }
-      if (bytes < alone) with += " and all that can lie in the host's memory there";
-    }
+    if (is_moved) with += " and all that can lie in the host's memory there";
     return fmt::format("even one row of {} with {} needs {}: {}, or make the model smaller",
                        counted(least->train.seq_len, "token"), with, memory_in_words(bytes),
                        sharing_.alone()
@@ -297,14 +297,13 @@ std::int64_t memory_allowed(const config::Config& config, const device::Device& 
 
 namespace {
 
-// Two decimals of the largest unit of which there is a tenth.
+// Two decimals of the largest unit of which there is a whole one.
 std::string in_units(std::int64_t bytes, double (*round)(double)) {
-  constexpr double kSmall = 0.1;
   const auto words = [&](double amount, std::string_view unit) {
     return fmt::format("{:.2f} {}", round(100 * amount) / 100, unit);
   };
-  if (const double amount = gib(bytes); amount >= kSmall) return words(amount, "GiB");
-  if (const double amount = 1024 * gib(bytes); amount >= kSmall) return words(amount, "MiB");
+  if (const double amount = gib(bytes); amount >= 1) return words(amount, "GiB");
+  if (const double amount = 1024 * gib(bytes); amount >= 1) return words(amount, "MiB");
   return words(1024 * 1024 * gib(bytes), "KiB");
 }
 
@@ -388,6 +387,14 @@ std::vector<config::Placement> placements(const config::Config& config, device::
     all.back().weights = weights;
   }
   return all;
+}
+
+std::vector<config::Placement> leanest(const config::Config& config, device::Kind kind, const dist::Sharing& sharing) {
+  const config::Placement all = placements(config, kind, sharing).back();
+  if (!all.weights) return {all};
+  config::Placement kept = all;
+  kept.weights = false;
+  return {all, kept};
 }
 
 std::vector<std::string> changed_keys(const config::Config& from, const config::Config& to) {

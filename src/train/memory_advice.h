@@ -34,6 +34,9 @@ std::vector<config::Config> coarser_types(const config::Config& config, device::
 // once a step: they go last.
 std::vector<config::Placement> placements(const config::Config& config, device::Kind kind,
                                           const dist::Sharing& sharing);
+// Those of them of which one leaves least on the device: all of it, and the same but for the weights, since two layers
+// of them on their way may be more than a rank has of all.
+std::vector<config::Placement> leanest(const config::Config& config, device::Kind kind, const dist::Sharing& sharing);
 
 // "24.00 GiB", or "5.72 MiB" of what is small; and rounded up, for somebody who takes it as an amount.
 std::string memory_in_words(std::int64_t bytes);

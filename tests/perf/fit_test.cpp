@@ -289,7 +289,7 @@ TEST(Fit, ACardThatItsContextFillsHasNoRoom) {
   EXPECT_FALSE(fit.found());
   EXPECT_TRUE(says(in_words(fit, config), {"the driver's context alone takes all"})) << in_words(fit, config);
   const Choice choice = choose_or_relax(config, small);
-  EXPECT_TRUE(says(why(choice, small), {"context alone takes 0.59 GiB", "more memory"})) << why(choice, small);
+  EXPECT_TRUE(says(why(choice, small), {"context alone takes 600.00 MiB", "more memory"})) << why(choice, small);
 }
 
 // A plan for this machine has what is free of the host's memory, as a run has; one for another has what it takes.

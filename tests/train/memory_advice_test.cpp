@@ -242,7 +242,31 @@ TEST(MemoryAdvice, TheLeastIsWithAllThatMoves) {
   EXPECT_EQ(what_would_fit(config_with(moves), device::Kind::cpu, enough).find("even one row"), std::string::npos);
 }
 
-TEST(MemoryAdvice, SmallAmountsAreToldInMebibytes) {
+// Two layers of weights on their way are more than a rank's half of four: all that can move takes more than without.
+TEST(MemoryAdvice, TheLeastOfARankIsThatOfNoWayToMoveItsShards) {
+  const config::Config asked = config_with({"model.layers=4", "optim.name=muon", "memory.fit=auto",
+                                            "train.batch_size=1", "train.seq_len=128", "train.recompute=block"});
+  const dist::Sharing sharing{.ranks = 2, .mode = dist::Mode::fsdp};
+  const auto needed = [&](const config::Placement& placement) {
+    config::Config c = asked;
+    c.memory.placement = placement;
+    return memory_needed(c, device::Kind::cuda, sharing);
+  };
+  const std::vector<config::Placement> lean = leanest(asked, device::Kind::cuda, sharing);
+  ASSERT_EQ(lean.size(), 2u);
+  ASSERT_LT(needed(lean[1]), needed(lean[0])) << "a model with which this shows nothing";
+  const std::string advice = what_would_fit(asked, device::Kind::cuda, 1 << 20, sharing);
+  const std::size_t at = advice.find(" needs ") + 7;
+  const std::int64_t least = config::bytes_of_amount(advice.substr(at, advice.find(':', at) - at));
+  ASSERT_GT(least, 0) << advice;
+  for (const config::Placement& placement : placements(asked, device::Kind::cuda, sharing))
+    EXPECT_GE(needed(placement) * 1.001, least) << advice;
+  const std::string enough = what_would_fit(asked, device::Kind::cuda, needed(lean[1]) * 101 / 100, sharing);
+  EXPECT_EQ(enough.find("even one row"), std::string::npos) << enough;
+}
+
+TEST(MemoryAdvice, AnAmountIsToldInAUnitOfWhichThereIsAWholeOne) {
+  EXPECT_EQ(memory_in_words(std::int64_t{1000} << 20), "1000.00 MiB");
   EXPECT_EQ(memory_in_words(1024), "1.00 KiB");
   EXPECT_EQ(memory_in_words(100'000), "97.66 KiB");
   EXPECT_EQ(enough_in_words((std::int64_t{24} << 30) + 1), "24.01 GiB") << "an amount that is no less";
@@ -253,7 +277,7 @@ TEST(MemoryAdvice, SmallAmountsAreToldInMebibytes) {
                    "model.ffn=48", "model.vocab=64", "train.batch_size=4", "train.seq_len=64"});
   const std::string advice = what_would_fit(c, device::Kind::cpu, memory_needed(c, device::Kind::cpu) - 1);
   EXPECT_EQ(advice.find("(0.0"), advice.npos) << advice;
-  EXPECT_TRUE(says(advice, {"MiB)"})) << advice;
+  EXPECT_TRUE(says(advice, {"KiB)"})) << advice;
 }
 
 TEST(MemoryAdvice, SaysWhenNothingWouldHelp) {
