@@ -133,7 +133,12 @@ struct Planned {
                        choice.enough_gpus);
   }
   std::string why() const {
-    if (moved) return perf::in_words(moved->fit, perf::with_setting(config, moved->setting)) + gpus_instead();
+    if (moved) {
+      const bool as_asked = moved->setting == perf::setting_of(config);
+      return perf::in_words(moved->fit, perf::with_setting(config, moved->setting),
+                            as_asked ? perf::kAsAsked : perf::kCutSo) +
+             gpus_instead();
+    }
     std::vector<std::string> others;
     if (host_need) others.push_back(more_host());
     if (!types.empty()) others.push_back(types);
@@ -620,7 +625,7 @@ int run_plan(const Words& words) {
   if (p.fit && !p.fit->ways.empty() && p.choice.best.empty())
     p.moved = perf::MovedCut{perf::setting_of(p.config), *p.fit};
   if (p.fit && p.fit->ways.empty() && (p.choice.best.empty() || p.choice.asked_for)) {
-    p.moved = perf::cut_that_moves(p.config, p.machine, p.fit->room, options.filling);
+    p.moved = perf::cut_that_moves(p.config, p.machine, p.fit->room, {}, options.filling);
     if (!p.moved) p.host_need = perf::host_needed(p.config, p.machine, p.fit->room);
   }
   if (!p.moved && p.choice.best.empty())

@@ -30,7 +30,7 @@ CardPlan plan_on(const perf::Card& card, const config::Config& asked, const perf
   const perf::Fit fit = perf::find_fit(config, machine, perf::room_on(config, machine), {}, filling);
   if (!fit.ways.empty()) {
     p.config.memory.placement = fit.ways[0].placement;
-  } else if (const auto cut = perf::cut_that_moves(config, machine, fit.room, filling)) {
+  } else if (const auto cut = perf::cut_that_moves(config, machine, fit.room, {}, filling)) {
     p.config = perf::with_setting(config, cut->setting);
     if (!cut->fit.ways.empty()) p.config.memory.placement = cut->fit.ways[0].placement;
   }

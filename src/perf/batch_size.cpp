@@ -259,13 +259,11 @@ std::vector<config::Config> relaxed_ways(const config::Config& config) {
   return ways;
 }
 
-namespace {
-
-// The plan of a setting with all in the host's memory that may lie there, and what is computed again as well or not.
-Plan least_moved(const config::Config& config, const Setting& setting, const Machine& machine) {
+Plan least_moved(const config::Config& config, const Setting& setting, const Machine& machine, const Spread& spread) {
   config::Config c = with_setting(config, setting);
+  const dist::Sharing sharing = dist::sharing_of(config.parallel, 0, spread.ranks, spread.mode);
   std::optional<Plan> least;
-  for (const config::Placement& placement : train::leanest(as_possible(c, machine), machine.kind, {}))
+  for (const config::Placement& placement : train::leanest(as_possible(c, machine), machine.kind, sharing))
     for (const bool again : {false, true}) {
       c.memory.placement = placement;
       if (again && c.model.layers == 1) continue;
@@ -274,13 +272,11 @@ Plan least_moved(const config::Config& config, const Setting& setting, const Mac
         c.memory.placement.recompute = "block";
         c.memory.placement.recompute_layers = c.model.layers - 1;
       }
-      Plan plan = make_plan(c, machine);
+      Plan plan = make_plan(c, machine, spread);
       if (!least || plan.memory.total() < least->memory.total()) least = std::move(plan);
     }
   return std::move(*least);
 }
-
-}  // namespace
 
 Choice choose_or_relax(const config::Config& config, const Machine& machine, const SearchOptions& options) {
   Choice asked = choose(config, machine, options);
@@ -329,6 +325,13 @@ std::string needs_in_words(const Plan& p, const config::Config& config, const Ma
   return train::memory_in_words(is_limited(config, machine) ? p.memory.arena : p.memory.total());
 }
 
+std::string moved_in_words(const std::optional<Plan>& moved, const Plan& least, const config::Config& config,
+                           const Machine& machine) {
+  if (!moved || moved->memory.total() >= least.memory.total()) return "";
+  return fmt::format(", and {} with all that can lie in the host's memory there",
+                     needs_in_words(*moved, config, machine));
+}
+
 std::vector<std::string> keys_to_set(const Choice& choice, const Setting& setting) {
   std::vector<std::string> keys = over(choice.relaxed, keys_of(setting));
   keys.push_back(fmt::format("train.recompute={}", setting.recompute));
@@ -355,11 +358,7 @@ std::string why_nothing_fits(const Choice& choice, const Machine& machine, const
       "{}{}; ",
       room_in_words(choice.config, machine), counted(least.setting.batch_size, "row"),
       counted(choice.config.train.seq_len, "token"), least.setting.recompute, choice.config.optim.moments,
-      needs_in_words(least, choice.config, machine),
-      choice.least_moved && choice.least_moved->memory.total() < least.memory.total()
-          ? fmt::format(", and {} with all that can lie in the host's memory there",
-                        needs_in_words(*choice.least_moved, choice.config, machine))
-          : "");
+      needs_in_words(least, choice.config, machine), moved_in_words(choice.least_moved, least, choice.config, machine));
   for (const std::string& other : others) text += other + "; ";
   if (!choice.asked_for) return text + "`redline plan` looks for what would";
   if (const train::NotOnRanks* const no = train::refused_by(choice.config, Mode::fsdp); no && choice.enough_gpus == 0)

@@ -57,6 +57,9 @@ Growth grow(const config::Config& config, const Machine& machine, const SearchOp
 std::vector<config::Config> relaxed_ways(const config::Config& config);
 // The plan of the setting that keeps least.
 Plan least_plan(const config::Config& config, const Machine& machine, const Spread& spread = {});
+// The plan of a setting with all in the host's memory that may lie there, and what is computed again as well or not.
+Plan least_moved(const config::Config& config, const Setting& setting, const Machine& machine,
+                 const Spread& spread = {});
 // The fewest ranks, a power of two, that hold the configuration with that setting, in the mode that shares most; 0: not
 // even 1024 do.
 int fewest_ranks(const config::Config& config, const Machine& machine);
@@ -68,6 +71,9 @@ std::vector<std::string> keys_to_set(const Choice& choice, const Setting& settin
 std::string room_in_words(const config::Config& config, const Machine& machine);
 // What counts against that room.
 std::string needs_in_words(const Plan& p, const config::Config& config, const Machine& machine);
+// ", and 12.82 GiB with all that can lie in the host's memory there"; empty where that is no less.
+std::string moved_in_words(const std::optional<Plan>& moved, const Plan& least, const config::Config& config,
+                           const Machine& machine);
 
 // One or two sentences: why the first of `best` is the choice, or why nothing fits and what would, with clauses of
 // whoever knows more of the latter.

@@ -8,6 +8,8 @@
 #include <deque>
 #include <limits>
 #include <mutex>
+#include <set>
+#include <utility>
 
 #include "base/dtype.h"
 #include "base/thread_pool.h"
@@ -84,10 +86,12 @@ class Solver {
     config_.memory.placement = {};
   }
 
-  // A walk is of one rank or two. Where another one needs more for what was found, more is left free.
+  // A walk is of one rank or two; those that need most with all on the host are looked at as well. Where another one
+  // needs more for what was found, more is left free.
   Fit solve() {
     const Room room = room_;
     const FitWay asked = of_all_ranks(way({}));
+    if (!sharing_.alone() && !room.holds(asked.device, asked.host)) find_beside();
     while (true) {
       Fit fit = solve_for_walked(asked);
       fit.room = room;
@@ -142,25 +146,43 @@ class Solver {
     return fit;
   }
 
-  // With the bytes of whichever rank needs most.
-  FitWay of_all_ranks(FitWay way) {
+  model::LoweringOptions options_of(const config::Placement& placement, int rank = 0) const {
     config::Config c = config_;
-    c.memory.placement = way.placement;
+    c.memory.placement = placement;
     model::LoweringOptions options = model::lowering_options(c, machine_.kind);
     options.sharing = sharing_;
-    const std::vector<int> ranks = model::fullest_ranks(c.model, options);
-    if (ranks.size() == 1) return way;  // that of the walk
-    std::vector<WayBytes> of(ranks.size());
-    pool_.run(std::ssize(ranks), [&](std::int64_t i) {
-      const auto at = static_cast<std::size_t>(i);
-      model::LoweringOptions own = options;
-      own.sharing.rank = ranks[at];
-      of[at] = bytes_of(model::lower(c.model, own).set.memory);
+    options.sharing.rank = rank;
+    return options;
+  }
+  WayBytes bytes_of_rank(const config::Placement& placement, int rank) const {
+    return bytes_of(model::lower(config_.model, options_of(placement, rank)).set.memory);
+  }
+  // Of each of the ranks that could need most.
+  std::vector<std::pair<int, WayBytes>> bytes_of_ranks(const config::Placement& placement) {
+    std::vector<std::pair<int, WayBytes>> of;
+    for (const int rank : model::fullest_ranks(config_.model, options_of(placement))) of.push_back({rank, {}});
+    if (of.size() == 1) return {};  // that of the walk
+    pool_.run(std::ssize(of), [&](std::int64_t i) {
+      auto& [rank, bytes] = of[static_cast<std::size_t>(i)];
+      bytes = bytes_of_rank(placement, rank);
     });
+    return of;
+  }
+  // With the bytes of whichever rank needs most.
+  FitWay of_all_ranks(FitWay way) {
     WayBytes most{way.device, way.host, way.persistent};
-    for (const WayBytes& each : of) most.take_larger(each);
+    for (const auto& [rank, bytes] : bytes_of_ranks(way.placement)) most.take_larger(bytes);
     way.device = most.device, way.host = most.host, way.persistent = most.persistent;
     return way;
+  }
+  void find_beside() {
+    const model::LargestRanks walked = model::largest_ranks(config_.model, options_of({}));
+    for (const config::Placement& lean : train::leanest(config_, machine_.kind, sharing_)) {
+      const std::vector<std::pair<int, WayBytes>> of = bytes_of_ranks(lean);
+      const auto most = std::ranges::max_element(of, {}, [](const auto& each) { return each.second.device; });
+      if (most != of.end() && most->first != walked.by_memory && most->first != walked.by_update)
+        beside_.insert(most->first);
+    }
   }
 
   FitWay way(const config::Placement& placement) const {
@@ -172,8 +194,9 @@ class Solver {
     config::Config c = config_;
     c.memory.placement = placement;
     const StepWalk step(c, machine_, {.mode = sharing_.mode, .ranks = sharing_.ranks}, filling_);
-    WayBytes most = bytes_of(step.lowered().set.memory);
-    most.take_larger(bytes_of(step.of_slowest().set.memory));
+    WayBytes most = bytes_of(step.lowered()->set.memory);
+    most.take_larger(bytes_of(step.of_slowest()->set.memory));
+    for (const int rank : beside_) most.take_larger(bytes_of_rank(placement, rank));
     const std::lock_guard lock(mutex_);
     seen_.push_back({placement, most.device, most.host, step.times().total(), most.persistent});
     return seen_.back();
@@ -207,9 +230,7 @@ class Solver {
   // than a run that leaves all of them on the device.
   std::optional<FitWay> with_fewest_moments(const FitWay& all, double faster) const {
     config::Placement placement = all.placement;
-    model::LoweringOptions options = model::lowering_options(config_, machine_.kind);
-    options.sharing = sharing_;
-    if (!placement.moments || !model::cuts_moments(options)) return {};
+    if (!placement.moments || !model::cuts_moments(options_of({}))) return {};
     if (!any_host().holds(all.device, all.host)) return {};
     placement.moments = false;
     const FitWay none = way(placement);
@@ -267,6 +288,7 @@ class Solver {
   dist::Sharing sharing_;
   const Filling& filling_;
   ThreadPool pool_;
+  std::set<int> beside_ = {};  // ranks that are looked at beside those of the walk
   mutable std::mutex mutex_;
   mutable std::vector<FitWay> seen_ = {};
 };
@@ -326,14 +348,14 @@ config::Config as_it_fits_by_itself(const config::Config& config, const Machine&
 }
 
 std::optional<MovedCut> cut_that_moves(const config::Config& config, const Machine& machine, const Room& room,
-                                       const Filling& filling) {
+                                       const dist::Sharing& sharing, const Filling& filling) {
   constexpr std::int64_t kRows[] = {1, 2, 4, 8, 16};
   std::optional<MovedCut> best;
   const Setting own = setting_of(config);
   for (const std::int64_t rows : kRows) {
     if (!chooses(config) || own.rows() % rows != 0 || rows > model::most_rows(config)) continue;
     const Setting setting{rows, own.rows() / rows, config.train.recompute};
-    Fit fit = find_fit(with_setting(config, setting), machine, room, {}, filling);
+    Fit fit = find_fit(with_setting(config, setting), machine, room, sharing, filling);
     if (fit.found() && (!best || fit.seconds() < best->fit.seconds())) best = {setting, std::move(fit)};
   }
   return best;
@@ -385,10 +407,10 @@ std::string in_words(const config::Placement& p, const config::Config& config) {
   return fmt::format("{}", fmt::join(words, ", "));
 }
 
-std::string in_words(const Fit& fit, const config::Config& config) {
+std::string in_words(const Fit& fit, const config::Config& config, std::string_view who) {
   using train::memory_in_words;
   if (fit.fits) return fmt::format("{}: nothing has to move", memory_in_words(fit.asked.device));
-  std::string needs = fmt::format("as asked the run needs {}", memory_in_words(fit.asked.device));
+  std::string needs = fmt::format("{} needs {}", who, memory_in_words(fit.asked.device));
   if (fit.room.device == 0) return needs + ", and the driver's context alone takes all that there is";
   needs += fmt::format(" of {}", memory_in_words(fit.room.device));
   if (fit.ways.empty()) return needs + ", and no way to move bytes to the host or to compute more again fits";

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "config/config.h"
@@ -67,7 +68,7 @@ struct MovedCut {
   Fit fit;
 };
 std::optional<MovedCut> cut_that_moves(const config::Config& config, const Machine& machine, const Room& room,
-                                       const Filling& filling = {});
+                                       const dist::Sharing& sharing = {}, const Filling& filling = {});
 
 // For a step that fits in no way, as it is cut or otherwise: how much of the host's memory lets it fit, as it is cut if
 // that helps, else as `setting`. Nothing: no amount of it does.
@@ -82,7 +83,8 @@ std::string in_words(const HostNeed& need, const config::Config& config, const R
 // "moments lie in the host's memory, the first 3 layers are computed again": what a placement moves; empty: nothing.
 std::string in_words(const config::Placement& placement, const config::Config& config);
 // "moments lie in the host's memory (1.20 GiB), ...": what a placement moves, how large it is, and its cost.
-std::string in_words(const Fit& fit, const config::Config& config);
+inline constexpr std::string_view kAsAsked = "as asked the run", kCutSo = "cut so the run";
+std::string in_words(const Fit& fit, const config::Config& config, std::string_view who = kAsAsked);
 
 // What coarser moments, gradients or masters would buy where the run does not fit as asked, and all of them at once
 // where that is faster than each alone:

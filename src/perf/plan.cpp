@@ -66,7 +66,6 @@ MemoryKinds memory_of(const program::ProgramSet& set, const Machine& machine, in
   const program::ArenaPlan& plan = set.memory.device;
   const auto role = [&](Role r) { return plan.by_role[static_cast<int>(r)]; };
   MemoryKinds m;
-  m.host_arena = set.memory.host.beyond_results();
   m.arena = plan.total;
   m.masters = role(Role::parameter);
   m.working_copies = role(Role::working);
@@ -84,6 +83,30 @@ MemoryKinds memory_of(const program::ProgramSet& set, const Machine& machine, in
   if (machine.kind == device::Kind::cuda && ranks > 1) m.communication += kLibraryBytes;
   m.context = machine.in_context;
   return m;
+}
+
+// The programs of the rank that needs most of the device, and the most that any needs of the host. Where state lies
+// there, only lowering for all of them tells; else the two of the walk are enough.
+struct Fullest {
+  std::shared_ptr<const model::LoweredModel> lowered;
+  std::int64_t host = 0;
+};
+Fullest fullest_of(const config::Config& config, const StepWalk& step) {
+  Fullest f{step.lowered(), 0};
+  const auto look = [&](std::shared_ptr<const model::LoweredModel> rank) {
+    f.host = std::max(f.host, rank->set.memory.host.beyond_results());
+    if (rank->set.memory.device.total > f.lowered->set.memory.device.total) f.lowered = std::move(rank);
+  };
+  look(step.lowered());
+  look(step.of_slowest());
+  model::LoweringOptions options = step.options();
+  if (options.sharing.alone() || !options.placement.state_on_host()) return f;
+  for (const int rank : model::fullest_ranks(config.model, options)) {
+    options.sharing.rank = rank;
+    if (rank != step.options().sharing.rank)
+      look(std::make_shared<model::LoweredModel>(model::lower(config.model, options)));
+  }
+  return f;
 }
 
 std::vector<NamedBytes> largest_of(const program::ProgramSet& set) {
@@ -142,7 +165,8 @@ config::Config as_possible(const config::Config& config, const Machine& machine)
 Plan make_plan(const config::Config& asked, const Machine& machine, const Spread& spread, const Filling& filling) {
   const config::Config config = as_possible(asked, machine);
   const StepWalk step(config, machine, spread, filling);
-  const model::LoweredModel& lowered = step.lowered();
+  const Fullest fullest = fullest_of(config, step);
+  const model::LoweredModel& lowered = *fullest.lowered;
   const data::BatchShape& batch = step.options().batch;
   Plan p;
   p.setting = setting_of(config);
@@ -154,6 +178,7 @@ Plan make_plan(const config::Config& asked, const Machine& machine, const Spread
   p.tokens_per_step = batch.tokens() * config.train.accumulate / step.options().sharing.sequence;
   p.flops = flops_of(lowered.set, step.options(), {});
   p.memory = memory_of(lowered.set, machine, spread.ranks);
+  p.memory.host_arena = fullest.host;
   p.checkpoint = model::state_bytes(lowered.state);
   p.snapshot = model::snapshot_bytes(lowered, program::Memory::host).all();
   const std::int64_t left = std::min(machine.memory - p.memory.total() - model::kSpareForSnapshot,

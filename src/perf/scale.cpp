@@ -49,7 +49,8 @@ std::string rank_needs(const Plan& p, const config::Config& config, const Machin
                      p.setting.recompute, needs_in_words(p, config, machine));
 }
 
-// The run as it was asked for with bytes moved, as it would move them itself, in the mode that was chosen.
+// The run as it was asked for with bytes moved, as it would move them itself, in the mode that was chosen; where that
+// fits in no way, cut otherwise.
 bool move_bytes(ScalePlan& s, const Filling& filling) {
   const RankPlan& least = s.choice();
   if (!chooses(s.config)) return false;
@@ -58,16 +59,23 @@ bool move_bytes(ScalePlan& s, const Filling& filling) {
   Room room = room_on(s.config, machine);
   room.device = std::min(room.device, s.machine.memory - (least.memory.total() - least.memory.arena));
   const dist::Sharing sharing = dist::sharing_of(s.config.parallel, 0, least.ranks, least.mode);
-  const Fit fit = find_fit(s.config, s.machine, room, sharing, filling);
-  if (fit.ways.empty()) return false;
   config::Config placed = s.config;
+  Fit fit = find_fit(placed, s.machine, room, sharing, filling);
+  std::string_view who = kAsAsked;
+  if (fit.ways.empty()) {
+    std::optional<MovedCut> cut = cut_that_moves(s.config, s.machine, room, sharing, filling);
+    if (!cut || cut->fit.ways.empty()) return false;
+    placed = with_setting(placed, cut->setting);
+    fit = std::move(cut->fit);
+    who = kCutSo;
+  }
   placed.memory.placement = fit.ways[0].placement;
   Plan plan = make_plan(placed, s.machine, {.mode = least.mode, .ranks = least.ranks, .fabric = s.fabric}, filling);
   if (!plan.fits) return false;
   s.modes[s.chosen] = Ranked(s.config, s.machine, filling)(std::move(plan));
   for (RankPlan& r : s.scaling)
     if (r.ranks == s.choice().ranks) r = s.choice();
-  s.moved = in_words(fit, placed);
+  s.moved = in_words(fit, placed, who);
   s.placement = placed.memory.placement;
   return true;
 }
@@ -181,6 +189,9 @@ ScalePlan plan_ranks_or_relax(const config::Config& config, const Machine& machi
   if (!hopeless && std::ranges::any_of(ways, fits_with)) return asked;
   if (move_bytes(asked, options.filling)) return asked;
   if (!hopeless && std::ranges::any_of(coarser, fits_with)) return asked;
+  if (config.memory.fit == "auto")
+    asked.least_moved = least_moved(asked.config, asked.choice().setting, machine,
+                                    {.mode = asked.choice().mode, .ranks = ranks, .fabric = fabric});
   if (!coarser.empty()) ways.push_back(coarser.back());
   asked.enough_gpus = fewest_ranks(open, machine);
   if (asked.enough_gpus > 0) return asked;
@@ -194,8 +205,8 @@ std::string why(const ScalePlan& s) {
   const std::string room = room_in_words(s.config, s.machine);
   if (!c.fits) {
     std::string text =
-        fmt::format("{} into {}: even {}; ", s.asked ? fmt::format("{} does not fit", c.name()) : "no mode fits", room,
-                    rank_needs(c, s.config, s.machine));
+        fmt::format("{} into {}: even {}{}; ", s.asked ? fmt::format("{} does not fit", c.name()) : "no mode fits",
+                    room, rank_needs(c, s.config, s.machine), moved_in_words(s.least_moved, c, s.config, s.machine));
     if (!s.asked_for) return text + "`redline plan --gpus` looks for what would";
     if (s.enough_gpus > 0)
       return text + fmt::format(

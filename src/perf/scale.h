@@ -48,7 +48,8 @@ struct ScalePlan {
   std::vector<std::string> relaxed = {};      // the keys that let something fit, "optim.moments=8bit"
   std::string moved = {};                     // what lies elsewhere or is computed again, as memory.fit has it,
   config::Placement placement = {};           // and where
-  int enough_gpus = 0;                        // where nothing at all fits: so many hold it; 0: not even 1024
+  std::optional<Plan> least_moved = {};       // where nothing at all fits: the choice, with all that may moved,
+  int enough_gpus = 0;                        // and how many hold it; 0: not even 1024
   std::vector<std::string> enough_with = {};  // with these keys; none: as it was asked for
 };
 // Rows of a step on a rank are kept; micro-batches and recompute (unless it is set) are chosen for each mode.

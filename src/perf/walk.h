@@ -100,10 +100,10 @@ class StepWalk {
            const Filling& filling = {});
   ~StepWalk();
 
-  const model::LoweredModel& lowered() const { return *lowered_; }
-  const model::LoweredModel& of_slowest() const {
-    return slowest_ ? *slowest_ : *lowered_;
-  }  // whose update takes longest
+  const std::shared_ptr<const model::LoweredModel>& lowered() const { return lowered_; }
+  const std::shared_ptr<const model::LoweredModel>& of_slowest() const {  // whose update takes longest
+    return slowest_ ? slowest_ : lowered_;
+  }
   const model::LoweringOptions& options() const { return *options_; }
 
   // All micro-batches and the update. With `slower`, nodes that compute take so many times as long.

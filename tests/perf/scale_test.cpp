@@ -52,7 +52,7 @@ TEST(Scale, EveryModeSendsItsBytes) {
     return sent(StepWalk(config, h200, spread(mode, 16)).times());
   };
   const StepWalk alone(c, h200);
-  const auto n = static_cast<double>(alone.lowered().layout.total);
+  const auto n = static_cast<double>(alone.lowered()->layout.total);
   const SentBytes ddp = of(c, Mode::ddp), zero1 = of(c, Mode::zero1), fsdp = of(c, Mode::fsdp);
   EXPECT_DOUBLE_EQ(ddp.gradients, 4 * n);
   EXPECT_DOUBLE_EQ(ddp.weights, 0);
@@ -160,7 +160,7 @@ TEST(Scale, Zero1GathersInTheOrderOfUse) {
   const StepWalk step(config_of("llama-1.36b", {"train.accumulate=1"}), machine_named("h200"),
                       spread(Mode::zero1, 1024));
   std::vector<std::int32_t> started, waited;
-  for (const program::Node& node : step.lowered().set.find(model::kFirst).nodes)
+  for (const program::Node& node : step.lowered()->set.find(model::kFirst).nodes)
     if (std::holds_alternative<dist::GatherShards<program::ValueId>>(node.op))
       (node.when == program::When::start ? started : waited).push_back(node.pair);
   EXPECT_GT(started.size(), 18u);
@@ -286,7 +286,7 @@ TEST(Scale, CopiesOfTheStateAddUpOnceAStep) {
   const config::Config flat = config_of("llama-1.36b", keys);
   config::Config copies = flat;
   copies.parallel.shards = 8;
-  const auto n = static_cast<double>(StepWalk(flat, h200).lowered().layout.total);
+  const auto n = static_cast<double>(StepWalk(flat, h200).lowered()->layout.total);
   for (const Mode mode : {Mode::zero1, Mode::fsdp}) {
     const RankStep all = StepWalk(flat, h200, spread(mode, 64)).times();
     const RankStep some = StepWalk(copies, h200, spread(mode, 64)).times();
@@ -433,6 +433,14 @@ TEST(Scale, WhatFitsInNoModeMovesBytesAsARunDoes) {
     EXPECT_EQ(shared.choice().memory.host_arena == p.memory.host_arena, less == 0);
     EXPECT_LE(2 * shared.choice().memory.host_arena, machine.host_memory);
   }
+  machine = machine_of(card);
+  machine.memory = std::int64_t{1} << 30;
+  const ScalePlan none = plan_ranks_or_relax(c, machine, fabric_of(card, network_called("ndr"), 8, 8), 2);
+  ASSERT_FALSE(none.choice().fits);
+  EXPECT_TRUE(says(why(none), {" a rank, and ", " with all that can lie in the host's memory there; "})) << why(none);
+  machine.memory = none.least_moved.value().memory.total();  // is enough
+  const ScalePlan least = plan_ranks_or_relax(c, machine, fabric_of(card, network_called("ndr"), 8, 8), 2);
+  EXPECT_TRUE(least.choice().fits) << why(least);
 }
 
 // Every mode that a run takes is planned, in eight bits, too.
