@@ -9,6 +9,8 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <sstream>
+#include <string>
 #include <string_view>
 #include <system_error>
 
@@ -73,22 +75,13 @@ std::string processor_name() {
   return made_by == kApple ? fmt::format("Apple 0x{:03x}", core) : fmt::format("ARM 0x{:02x}/0x{:03x}", made_by, core);
 }
 
-// A limit that a container puts on this process; nothing when there is none.
-std::optional<std::int64_t> container_limit() {
-  FileSystem& files = real_files();
-  for (const Path& path : {Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes")}) {
-    if (!files.exists(path)) continue;
-    const std::string text = files.read(path);
-    std::int64_t limit = 0;  // "max" and numbers past 63 bits mean none
-    if (std::from_chars(text.data(), text.data() + text.size(), limit).ec == std::errc() && limit > 0) return limit;
-  }
-  return {};
-}
+const Path kContainers = "/sys/fs/cgroup";
 
 // The memory of this process: the machine's, or the container's where that is less.
 std::int64_t host_memory() {
   const std::int64_t physical = std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
-  return std::min(physical, container_limit().value_or(physical));
+  const std::optional<ContainerMemory> container = container_memory(kContainers);
+  return container ? std::min(physical, container->limit) : physical;
 }
 
 // The machine's memory that is still available, with caches that give way; nothing where the system does not
@@ -103,11 +96,51 @@ std::optional<std::int64_t> machine_available() {
   return kib * 1024;
 }
 
+// A positive number at the beginning of a file; "max" and numbers past 63 bits are none.
+std::optional<std::int64_t> number_in(const Path& path) {
+  FileSystem& files = real_files();
+  if (!files.exists(path)) return {};
+  const std::string text = files.read(path);
+  std::int64_t number = 0;
+  if (std::from_chars(text.data(), text.data() + text.size(), number).ec != std::errc() || number <= 0) return {};
+  return number;
+}
+
+// The number behind a word at the beginning of a line; 0: there is no such line.
+std::int64_t number_behind(std::string_view word, const Path& path) {
+  FileSystem& files = real_files();
+  std::istringstream lines(files.exists(path) ? files.read(path) : std::string());
+  std::string first;
+  for (std::int64_t number = 0; lines >> first >> number;)
+    if (first == word) return number;
+  return 0;
+}
+
 }  // namespace
+
+std::optional<ContainerMemory> container_memory(const Path& root) {
+  struct Names {
+    Path limit, used, details;
+    std::string_view gives_way;  // files that were read once
+  };
+  const Path old = root / "memory";
+  for (const Names& at : {Names{root / "memory.max", root / "memory.current", root / "memory.stat", "inactive_file"},
+                          Names{old / "memory.limit_in_bytes", old / "memory.usage_in_bytes", old / "memory.stat",
+                                "total_inactive_file"}})
+    if (const std::optional<std::int64_t> limit = number_in(at.limit)) {
+      const std::int64_t used = number_in(at.used).value_or(0), files = number_behind(at.gives_way, at.details);
+      return ContainerMemory{*limit, std::max<std::int64_t>(*limit - std::max<std::int64_t>(used - files, 0), 0)};
+    }
+  return {};
+}
 
 std::int64_t available_host_bytes() {
   const std::int64_t all = host_memory();
-  return std::min(all, machine_available().value_or(all));
+  std::int64_t free = std::min(all, machine_available().value_or(all));
+  if (const std::optional<ContainerMemory> container = container_memory(kContainers))
+    free = std::min(free, container->left);
+  constexpr std::int64_t kSpare = 64;  // of so many parts one, for all else on the machine
+  return free - free / kSpare;
 }
 
 HostPages map_pages(std::int64_t bytes) {

@@ -6,7 +6,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
+#include "base/files.h"
 #include "base/thread_pool.h"
 
 namespace redline::device {
@@ -24,5 +26,12 @@ using HostPages = std::unique_ptr<std::byte, UnmapPages>;
 HostPages map_pages(std::int64_t bytes);
 // Touches every page, by all threads at once: for those who need them all now.
 void touch(const HostPages& pages, ThreadPool& pool);
+
+// Memory that a container, whose figures lie in this folder, allows its processes, and what is left of it with files
+// that give way; nothing where it sets no limit.
+struct ContainerMemory {
+  std::int64_t limit = 0, left = 0;
+};
+std::optional<ContainerMemory> container_memory(const Path& root);
 
 }  // namespace redline::device

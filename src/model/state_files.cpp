@@ -251,13 +251,15 @@ std::vector<program::Memory> snapshot_memories(const LoweredModel& m, const Snap
   return memories;
 }
 
-SnapshotBytes room_for_snapshot(const LoweredModel& m, const device::Device& device, const SnapshotBytes& allowed) {
-  const std::int64_t left = device.available_bytes() - m.set.memory.device.total;
+SnapshotBytes room_for_snapshot(const LoweredModel& m, const device::Device& device, const SnapshotBytes& allowed,
+                                int ranks_here) {
   const std::int64_t on_host = allowed.host - m.set.memory.host.total;
   if (device.shares_host_memory())  // the device's memory is the host's
-    return {0, std::min(on_host, left - m.set.memory.host.total)};
+    return {0, std::min(on_host,
+                        device.available_bytes() / ranks_here - m.set.memory.device.total - m.set.memory.host.total)};
+  const std::int64_t left = device.available_bytes() - m.set.memory.device.total;
   return {std::min(left - kSpareForSnapshot, allowed.device - m.set.memory.device.total),
-          std::min(on_host, device::available_host_bytes() - m.set.memory.host.total)};
+          std::min(on_host, device::available_host_bytes() / ranks_here - m.set.memory.host.total)};
 }
 
 void add_snapshot(LoweredModel& m, program::Memory memory) {
@@ -305,10 +307,12 @@ SavedState::SavedState(Engine& engine)
 }
 
 void SavedState::take() {
-  if (engine_.has_snapshot())
+  if (engine_.has_snapshot()) {
     engine_.take_snapshot();
-  else
+  } else {
     arrays_ = engine_.state();
+    engine_.device().wait();  // rows in the host's memory are read in place
+  }
   reader_.follow();
 }
 

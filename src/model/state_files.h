@@ -119,9 +119,9 @@ std::vector<program::Memory> snapshot_memories(const LoweredModel& lowered, cons
 // Memory of a card that a snapshot leaves free for a run's first evaluation, sample or new kernel.
 inline constexpr std::int64_t kSpareForSnapshot = std::int64_t{1} << 30;
 
-// What is left for it of memory that a run may have, beside its programs.
-SnapshotBytes room_for_snapshot(const LoweredModel& lowered, const device::Device& device,
-                                const SnapshotBytes& allowed);
+// What is left for it of memory that a run may have, beside its programs. Ranks of one machine share the host's.
+SnapshotBytes room_for_snapshot(const LoweredModel& lowered, const device::Device& device, const SnapshotBytes& allowed,
+                                int ranks_here = 1);
 
 // Gives the saved rows to a thread that writes them: from the copy, or themselves where none was planned. These may not
 // change meanwhile.

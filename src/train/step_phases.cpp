@@ -105,7 +105,7 @@ void Session::tell_ready() {
 bool Session::make_engine_with_snapshot() {
   const model::SnapshotBytes allowed{config::bytes_of_amount(config.memory.limit),
                                      config::bytes_of_amount(config.memory.host_limit)};
-  const model::SnapshotBytes room = model::room_for_snapshot(to_bind, device, allowed);
+  const model::SnapshotBytes room = model::room_for_snapshot(to_bind, device, allowed, options.team.ranks_here);
   for (const program::Memory memory : model::snapshot_memories(to_bind, room)) {
     model::LoweredModel saving = to_bind;
     model::add_snapshot(saving, memory);

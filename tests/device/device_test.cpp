@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -13,6 +15,7 @@
 #include "device/host_pages.h"
 #include "testing/device_contract.h"
 #include "testing/says.h"
+#include "testing/temp_folder.h"
 #include "testing/transfer_windows.h"
 
 namespace redline::device {
@@ -40,6 +43,31 @@ TEST(CpuDevice, CopiesBesideTheWorkKeepTheirPlace) {
     testing::expect_lane_keeps_its_place(*device);
   }
   testing::expect_host_memory_or_nothing(cpu);
+}
+
+// What a container allows its processes less what they have taken, but for files that give way, in the files of both
+// kinds of containers; where none sets a limit there is nothing.
+TEST(ContainerMemory, IsWhatIsLeftOfItsLimit) {
+  const testing::TempFolder folder;
+  EXPECT_FALSE(container_memory(folder.path()));
+  const auto write = [&](const char* name, const std::string& text) {
+    std::filesystem::create_directories((folder.path() / name).parent_path());
+    std::ofstream(folder.path() / name) << text;
+  };
+  write("memory/memory.limit_in_bytes", "9000\n");
+  write("memory/memory.usage_in_bytes", "8000\n");
+  write("memory/memory.stat", "inactive_file 1\ntotal_inactive_file 2500\n");
+  EXPECT_EQ(container_memory(folder.path())->left, 9000 - (8000 - 2500));
+  write("memory.max", "max\n");
+  EXPECT_EQ(container_memory(folder.path())->limit, 9000);
+  write("memory.max", "5000\n");
+  EXPECT_EQ(container_memory(folder.path())->left, 5000) << "nothing is said of what was taken";
+  write("memory.current", "4000\n");
+  write("memory.stat", "anon 7\ninactive_file 100\nactive_file 50\n");
+  EXPECT_EQ(container_memory(folder.path())->limit, 5000);
+  EXPECT_EQ(container_memory(folder.path())->left, 5000 - (4000 - 100));
+  write("memory.current", "6000\n");
+  EXPECT_EQ(container_memory(folder.path())->left, 0);
 }
 
 // Pages are there after all threads touched them, whatever their number, and they are zeros.
