@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/signals.h"
 #include "model/fp8_linears.h"
 #include "optim/adamw.h"
 #include "optim/schedule.h"
@@ -289,7 +290,12 @@ void Engine::micro_step(bool first, bool last, program::NodeTimer* timer, const 
   const std::string_view begins = adds_up && options_.single ? kOnly : kFirst;
   const Look look{.timer = timer, .watch = watch, .timed = true};
   // What is looked at node by node is the step alone.
-  if (first && !timer && !watch && std::exchange(late_, false)) return run(kUpdateAndFirst, look);
+  if (first && !timer && !watch && late_) {
+    if (stop_ && *stop_ != 0) finish_update();  // of a step that is done: only the one that begins is dropped
+    end_if_asked(stop_);
+    late_ = false;
+    return run(kUpdateAndFirst, look);
+  }
   run(first ? begins : adds_up ? kLast : kAccumulate, look);
 }
 

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <system_error>
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "base/log.h"
 #include "program/arena_executor.h"
 
@@ -56,7 +58,16 @@ void ArenaExecutor::begin_snapshots() {
   // Read alone once it is set: the thread that saves asks as well, behind the call that began to make them.
   if (bytes == 0 || asked_for_snapshots_) return;
   asked_for_snapshots_ = true;
-  coming_snapshots_ = std::async(std::launch::async, [this, bytes] { return zeros_on_host(device_, bytes); });
+  try {
+    coming_snapshots_ = std::async(std::launch::async, [this, bytes]() -> std::unique_ptr<device::Buffer> {
+      try {
+        return zeros_on_host(device_, bytes);
+      } catch (const MachineError&) {  // no thread could be started: a run can do without the copy
+        return nullptr;
+      }
+    });
+  } catch (const std::system_error&) {  // the same of the first of them
+  }
 }
 
 bool ArenaExecutor::has_snapshots() {

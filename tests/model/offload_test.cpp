@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 
+#include "base/signals.h"
 #include "model/state_files.h"
 #include "model/tiny_fp8.h"
 #include "optim/adamw.h"
@@ -163,6 +164,27 @@ TEST_P(Offload, AnUpdateIsThereForWhateverComesNext) {
     }
   }
   EXPECT_TRUE(away.parameters_finite());
+  EXPECT_EQ(state_bytes_of(away), state_bytes_of(here));
+}
+
+// A step that is dropped begins with the update of the one before, which is done and stays.
+TEST_P(Offload, AStepIsDroppedThatWouldMakeALateUpdate) {
+  const OffloadCase& c = GetParam();
+  const config::Model model = offloaded_model(c);
+  device::CpuDevice device(2);
+  TinyEngine here(model, offload_options(c, {}), device), away(model, offload_options(c, kAllState), device);
+  for (Engine* const engine : {static_cast<Engine*>(&here), static_cast<Engine*>(&away)}) {
+    step_on(*engine, tiny_batch(model.vocab, 0, kTinyShape), 0, 1e-2);
+    const StopFlag stop = 2;
+    engine->drop_on(&stop);
+    engine->upload(tiny_batch(model.vocab, 1, kTinyShape));
+    engine->set_step(1, 1e-2, 0, 0);
+    EXPECT_THROW(engine->micro_step(true), Interrupted);
+    engine->drop_on(nullptr);
+  }
+  EXPECT_EQ(state_bytes_of(away), state_bytes_of(here));
+  for (Engine* const engine : {static_cast<Engine*>(&here), static_cast<Engine*>(&away)})
+    step_on(*engine, tiny_batch(model.vocab, 1, kTinyShape), 1, 1e-2);
   EXPECT_EQ(state_bytes_of(away), state_bytes_of(here));
 }
 
