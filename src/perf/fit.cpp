@@ -100,7 +100,8 @@ class Solver {
       if (room.holds(best.device, best.host)) return fit;
       room_.device -= std::max<std::int64_t>(best.device - room.device, 0);
       room_.host -= std::max<std::int64_t>(best.host - room.host, 0);
-      if (room.together > 0) room_.together -= std::max<std::int64_t>(best.device + best.host - room.together, 0);
+      const std::int64_t over = std::max<std::int64_t>(best.device + best.host - room.together, 0);
+      if (room.together > 0) room_.together = std::max<std::int64_t>(room_.together - over, 1);  // 0 were no limit
     }
   }
 
@@ -110,7 +111,7 @@ class Solver {
     fit.fits = room_.holds(fit.asked.device, fit.asked.host);
     if (fit.fits) return fit;
     const std::vector<config::Placement> all = train::placements(config_, machine_.kind, sharing_);
-    if (room_.together > 0 && fit.asked.persistent > room_.together) return fit;  // wherever it lies
+    if (room_.together > 0 && least_wherever(fit.asked, all) > room_.together) return fit;
     if (std::ranges::none_of(train::leanest(config_, machine_.kind, sharing_),
                              [&](const config::Placement& p) { return bytes(p).persistent <= room_.device; }))
       return fit;  // nothing else could help
@@ -124,12 +125,17 @@ class Solver {
         add(fit, least);
         continue;
       }
-      if (least.persistent > room_.device || least.host > room_.host) continue;
+      if (least.host > room_.host) {
+        const std::optional<FitWay> some = with_most_moments(least);
+        if (!some) continue;
+        least = *some;
+      }
+      if (least.persistent > room_.device) continue;
       std::vector<config::Placement> again;
-      for (const std::string_view kind : kKinds) again.emplace_back(on_host).recompute = kind;
+      for (const std::string_view kind : kKinds) again.emplace_back(least.placement).recompute = kind;
       for (const std::string_view kind : {"rest", "block"}) {
         if (!moves()) break;
-        again.push_back(on_host);
+        again.push_back(least.placement);
         again.back().recompute = kind;
         again.back().residuals = true;
       }
@@ -240,6 +246,27 @@ class Solver {
     return with_fewest(none, placement, &config::Placement::moment_layers, config_.model.layers);
   }
 
+  // Where the host has no room for all moments: of as many last layers as it holds.
+  std::optional<FitWay> with_most_moments(const FitWay& all) const {
+    config::Placement placement = all.placement;
+    if (!placement.moments || placement.moment_layers > 0 || !model::cuts_moments(options_of({}))) return {};
+    std::int64_t held = 0, too_many = config_.model.layers + 1;
+    while (too_many - held > 1) {
+      placement.moment_layers = (held + too_many) / 2;
+      (bytes(placement).host <= room_.host ? held : too_many) = placement.moment_layers;
+    }
+    if (held == 0) return {};
+    placement.moment_layers = held;
+    return way(placement);
+  }
+
+  // What takes memory from step to step, wherever it lies: as asked, or without copies that are made anew.
+  std::int64_t least_wherever(const FitWay& asked, const std::vector<config::Placement>& all) const {
+    const config::Placement copies{.copies = true};
+    return std::ranges::count(all, copies) > 0 ? std::min(asked.persistent, bytes(copies).persistent)
+                                               : asked.persistent;
+  }
+
   Room any_host() const {
     Room room = room_;
     room.host = std::numeric_limits<std::int64_t>::max();
@@ -256,6 +283,10 @@ class Solver {
     placement.*layers = enough;
     const Room room = any_host();
     WayBytes found = bytes(placement);
+    if (enough > 1 && !room.holds(found.device, found.host)) {  // all is not always less than all but one
+      placement.*layers = --enough;
+      found = bytes(placement);
+    }
     if (!room.holds(found.device, found.host)) return {};
     std::int64_t most = none.device, least = found.device;
     const auto look = [&](const WayBytes& there, std::int64_t count) {

@@ -96,6 +96,30 @@ Trained train_two_steps(const config::Config& config) {
   return t;
 }
 
+// A host that has no room for all moments holds those of some layers, and others are computed again beside.
+TEST(Fit, AsManyMomentsMoveAsTheHostHolds) {
+  const config::Config c =
+      config_of("llama-1.36b", {"precision.matmul=bf16", "optim.name=adamw", "train.batch_size=8"});
+  const Room room{std::int64_t{24} << 30, std::int64_t{4} << 30};
+  const Fit fit = find_fit(c, machine_named("h200"), room);
+  ASSERT_FALSE(fit.ways.empty()) << in_words(fit, c);
+  EXPECT_TRUE(room.holds(fit.ways[0].device, fit.ways[0].host));
+  EXPECT_GT(fit.ways[0].placement.moment_layers, 0);
+  EXPECT_FALSE(fit.ways[0].placement.recompute.empty());
+}
+
+// Where all is one memory, copies that are made anew are less of it, wherever the rest lies.
+TEST(Fit, WithoutCopiesARunMayFitWhereItsStateDoesNot) {
+  config::Config c = config_of("llama-1.36b", {"model.layers=4", "precision.matmul=fp8", "train.batch_size=1"});
+  const std::int64_t persistent =
+      model::lower(c.model, model::lowering_options(c, device::Kind::cpu)).set.memory.device.persistent;
+  Room room{persistent - 1, persistent - 1};
+  room.together = persistent - 1;
+  const Fit fit = find_fit(c, machine_with_host(), room);
+  ASSERT_FALSE(fit.ways.empty()) << in_words(fit, c);
+  EXPECT_TRUE(fit.ways[0].placement.copies);
+}
+
 TEST(Fit, WhateverFitsTrainsToTheSameBitsInThePlansBytes) {
   int moved = 0, again = 0, layers_moved = 0, some_moments = 0;
   for (std::uint64_t key = 0; key < 12; ++key) {
