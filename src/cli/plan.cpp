@@ -629,7 +629,7 @@ int run_plan(const Words& words) {
     if (!p.moved) p.host_need = perf::host_needed(p.config, p.machine, p.fit->room);
   }
   if (!p.moved && p.choice.best.empty())
-    p.types = perf::types_that_fit(p.config, p.machine, perf::room_on(p.config, p.machine));
+    p.types = perf::changes_that_fit(p.config, p.machine, perf::room_on(p.config, p.machine));
   if (grow) p.growth = perf::grow(p.config, p.machine, options);
   std::string trace;
   if (!gpus.trace.empty())

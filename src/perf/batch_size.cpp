@@ -322,7 +322,7 @@ std::string room_in_words(const config::Config& config, const Machine& machine) 
 }
 
 std::string needs_in_words(const Plan& p, const config::Config& config, const Machine& machine) {
-  return train::memory_in_words(is_limited(config, machine) ? p.memory.arena : p.memory.total());
+  return train::enough_in_words(is_limited(config, machine) ? p.memory.arena : p.memory.total());
 }
 
 std::string moved_in_words(const std::optional<Plan>& moved, const Plan& least, const config::Config& config,
@@ -468,15 +468,15 @@ void measure_all(std::vector<Trial>& rows, const config::Config& asked, device::
 
 }  // namespace
 
-std::string types_that_fit(const config::Config& config, const Machine& machine, const Room& room) {
-  std::vector<config::Config> types = train::coarser_types(config, machine.kind);
+std::string changes_that_fit(const config::Config& config, const Machine& machine, const Room& room) {
+  const std::vector<config::Config> ways = train::relaxations_with_types(config, machine.kind);
   // A search takes many plans; one or two say whether it can help.
   const auto could = [&](const config::Config& coarser) {
     const Plan least = least_plan(coarser, machine);
     return least.fits || (chooses(coarser) && least_moved(coarser, least.setting, machine).fits);
   };
-  if (types.empty() || !could(types.back())) return "";  // all of them together need least
-  for (const config::Config& coarser : types) {
+  if (ways.empty() || !could(ways.back())) return "";  // all of them together need least
+  for (const config::Config& coarser : ways) {
     if (!could(coarser)) continue;
     const std::optional<MovedCut> cut = cut_that_moves(coarser, machine, room);
     if (!cut && chooses(coarser)) continue;
@@ -509,7 +509,7 @@ AutoBatch find_batch_size(const config::Config& config, device::Device& device, 
     const Room room = room_on(config, device, 1);
     std::vector<std::string> others;
     if (const auto need = host_needed(config, machine, room)) others.push_back(in_words(*need, config, room));
-    if (std::string types = types_that_fit(config, machine, room); !types.empty()) others.push_back(std::move(types));
+    if (std::string types = changes_that_fit(config, machine, room); !types.empty()) others.push_back(std::move(types));
     fail_user("train.batch_size = \"auto\": {}", why(choice, machine, others));
   }
   if (choice.asked_for)  // which is the user's to decide

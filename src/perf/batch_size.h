@@ -79,9 +79,9 @@ std::string moved_in_words(const std::optional<Plan>& moved, const Plan& least, 
 // whoever knows more of the latter.
 std::string why(const Choice& choice, const Machine& machine, const std::vector<std::string>& others = {});
 
-// The first coarser types (train/memory_advice.h) with which a step of as many tokens fits, as a clause with the keys
-// to set; empty: none do.
-std::string types_that_fit(const config::Config& config, const Machine& machine, const Room& room);
+// The first coarser types or shorter rows (train/memory_advice.h) with which a step of as many tokens fits, with bytes
+// moved if need be, as a clause with the keys to set; empty: none do.
+std::string changes_that_fit(const config::Config& config, const Machine& machine, const Room& room);
 
 // The machine with the memory that is free on it now. Memory that the process holds already counts as the plan counts
 // it.

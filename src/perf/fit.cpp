@@ -439,21 +439,23 @@ std::string in_words(const config::Placement& p, const config::Config& config) {
 }
 
 std::string in_words(const Fit& fit, const config::Config& config, std::string_view who) {
-  using train::memory_in_words;
+  using train::enough_in_words, train::memory_in_words;
   if (fit.fits) return fmt::format("{}: nothing has to move", memory_in_words(fit.asked.device));
-  std::string needs = fmt::format("{} needs {}", who, memory_in_words(fit.asked.device));
+  std::string needs = fmt::format("{} needs {}", who, enough_in_words(fit.asked.device));
   if (fit.room.device == 0) return needs + ", and the driver's context alone takes all that there is";
   needs += fmt::format(" of {}", memory_in_words(fit.room.device));
   if (fit.ways.empty()) return needs + ", and no way to move bytes to the host or to compute more again fits";
   const FitWay& best = fit.ways[0];
   const auto cost = [&](const FitWay& way, std::string_view percent) {
     const double times = way.seconds / fit.asked.seconds;
-    return times < 2 ? fmt::format("{:.1f}%{}", 100 * (times - 1), percent)
-                     : fmt::format("{:.1f} times as long", times);
+    if (times >= 2) return fmt::format("{:.1f} times as long", times);
+    const double slower = 100 * (times - 1);  // what was asked for may compute more again than has to be
+    if (slower < -0.05) return fmt::format("{:.1f}% faster", -slower);
+    return fmt::format("{:.1f}%{}", std::max(slower, 0.0), percent);
   };
-  const std::string host = best.host > 0 ? fmt::format(" and {} of the host's", memory_in_words(best.host)) : "";
+  const std::string host = best.host > 0 ? fmt::format(" and {} of the host's", enough_in_words(best.host)) : "";
   std::string text = fmt::format("{}: {}; {}{}, {} by the plan", needs, in_words(best.placement, config),
-                                 memory_in_words(best.device), host, cost(best, " slower"));
+                                 enough_in_words(best.device), host, cost(best, " slower"));
   if (fit.ways.size() > 1)
     text += fmt::format(" (next best: {}, {})", in_words(fit.ways[1].placement, config), cost(fit.ways[1], ""));
   return text;

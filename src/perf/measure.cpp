@@ -198,7 +198,7 @@ std::string memory_problem(const config::Config& config, device::Device& device,
   const std::int64_t needed = train::memory_needed(config, device.kind(), sharing),
                      allowed = train::memory_allowed(config, device);
   if (needed <= allowed) return "";
-  return fmt::format("it needs {}, and {} are {}", train::memory_in_words(needed), train::memory_in_words(allowed),
+  return fmt::format("it needs {}, and {} are {}", train::enough_in_words(needed), train::memory_in_words(allowed),
                      allowed < device.available_bytes() ? "what memory.limit allows" : "free");
 }
 

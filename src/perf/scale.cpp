@@ -175,20 +175,30 @@ ScalePlan plan_ranks_or_relax(const config::Config& config, const Machine& machi
     const std::vector<Mode> modes = train::modes_for(way, ranks);
     return !modes.empty() && least_plan(way, machine, {.mode = modes.back(), .ranks = ranks}).fits;
   };
-  const auto fits_with = [&](const config::Config& way) {
-    if (!may_fit(way)) return false;
+  const auto may_fit_moved = [&](const config::Config& way) {
+    const std::vector<Mode> modes = train::modes_for(way, ranks);
+    if (modes.empty() || !chooses(way)) return false;
+    const Spread spread{.mode = modes.back(), .ranks = ranks};
+    return least_moved(way, least_plan(way, machine, spread).setting, machine, spread).fits;
+  };
+  const auto fits = [&](const config::Config& way, bool moved) {
+    if (!(moved ? may_fit_moved(way) : may_fit(way))) return false;
     ScalePlan found = plan_ranks(way, machine, fabric, ranks, any);
-    if (!found.choice().fits) return false;
+    if (!found.choice().fits && !(moved && move_bytes(found, options.filling))) return false;
     found.asked_for = std::move(asked.asked_for);
     found.relaxed = train::changed_keys(open, way);
     std::erase_if(found.relaxed, [](const std::string& key) { return key.starts_with("train.accumulate"); });
     asked = std::move(found);
     return true;
   };
-  const bool hopeless = !may_fit(coarser.empty() ? ways.back() : coarser.back());
+  const auto fits_with = [&](const config::Config& way) { return fits(way, false); };
+  const auto fits_moved = [&](const config::Config& way) { return fits(way, true); };
+  const config::Config& least = coarser.empty() ? ways.back() : coarser.back();
+  const bool hopeless = !may_fit(least);
   if (!hopeless && std::ranges::any_of(ways, fits_with)) return asked;
   if (move_bytes(asked, options.filling)) return asked;
   if (!hopeless && std::ranges::any_of(coarser, fits_with)) return asked;
+  if (may_fit_moved(least) && std::ranges::any_of(coarser, fits_moved)) return asked;
   if (config.memory.fit == "auto")
     asked.least_moved = least_moved(asked.config, asked.choice().setting, machine,
                                     {.mode = asked.choice().mode, .ranks = ranks, .fabric = fabric});

@@ -109,11 +109,11 @@ class Room {
     std::vector<config::Config> relaxed = relaxations(asked_);
     relaxed.insert(relaxed.begin(), asked_);
     std::string found = relaxed_in_words(relaxed);
-    if (found.empty() && !moves()) found = relaxed_in_words(with_types(relaxed));
-    const std::vector<std::string> moved = moved_in_words(found.empty() ? with_types(relaxed) : std::vector{asked_});
+    if (found.empty() && !moves()) found = relaxed_in_words(with_types());
+    const std::vector<std::string> moved = moved_in_words(found.empty() ? with_types() : std::vector{asked_});
     std::vector<std::string> all = moved;
     if (!found.empty()) all.insert(all.begin(), found);
-    return all.empty() ? nothing(with_types(relaxed)) : fmt::format("{}", fmt::join(all, "; "));
+    return all.empty() ? nothing(with_types()) : fmt::format("{}", fmt::join(all, "; "));
   }
 
  private:
@@ -121,7 +121,7 @@ class Room {
     return memory_needed(config, kind_, sharing);
   }
   std::string in_words(const config::Config& way, const dist::Sharing& sharing) const {
-    return fmt::format("{} ({})", changes_in_words(asked_, way), memory_in_words(needed(way, sharing)));
+    return fmt::format("{} ({})", changes_in_words(asked_, way), enough_in_words(needed(way, sharing)));
   }
   std::optional<config::Config> if_fits(const config::Config& way, const dist::Sharing& sharing) const {
     if (!is_accepted(way) || needed(way, sharing) > available_) return {};
@@ -175,16 +175,31 @@ class Room {
   std::optional<RankBytes> with_least_on_host(const config::Config& way, const dist::Sharing& sharing) const {
     if (!moves()) return {};
     std::optional<RankBytes> least;
+    config::Placement with;
+    const auto look_at = [&](const config::Placement& placement) {
+      const RankBytes m = moved(way, placement, sharing);
+      const bool fits = m.device <= available_ && holds_together(m);
+      if (fits && (!least || m.host < least->host)) least = m, with = placement;
+      return fits;
+    };
     const auto look = [&](const std::vector<config::Placement>& all) {
       for (config::Placement placement : all)
         for (const bool residuals : {false, true}) {
           placement.residuals = residuals && way.model.layers > 1;
-          const RankBytes m = moved(way, placement, sharing);
-          if (m.device <= available_ && holds_together(m) && (!least || m.host < least->host)) least = m;
+          look_at(placement);
         }
       return least.has_value();
     };
-    if (look(leanest(way, kind_, sharing))) look(placements(way, kind_, sharing));
+    if (!look(leanest(way, kind_, sharing))) return {};
+    look(placements(way, kind_, sharing));
+    model::LoweringOptions options = model::lowering_options(way, kind_);
+    options.sharing = sharing;
+    if (!with.moments || !model::cuts_moments(options)) return least;
+    std::int64_t too_few = 0, enough = way.model.layers;  // moments of the fewest layers with which it fits
+    for (config::Placement placement = with; enough - too_few > 1;) {
+      placement.moment_layers = (too_few + enough) / 2;
+      (look_at(placement) ? enough : too_few) = placement.moment_layers;
+    }
     return least;
   }
   std::string in_words(const config::Config& way, const RankBytes& m) const {
@@ -221,12 +236,9 @@ class Room {
     return more.empty() ? std::vector<std::string>{} : std::vector{more};
   }
 
-  // Configurations as relaxed, with coarser types: of the run as asked first, of the most relaxed one last.
-  std::vector<config::Config> with_types(const std::vector<config::Config>& relaxed) const {
-    std::vector<config::Config> all = {asked_}, last = coarser_types(relaxed.back(), kind_, most_shared());
-    for (config::Config& way : coarser_types(asked_, kind_, most_shared())) all.push_back(std::move(way));
-    all.insert(all.end(), relaxed.begin() + 1, relaxed.end());
-    if (!last.empty()) all.push_back(std::move(last.back()));
+  std::vector<config::Config> with_types() const {
+    std::vector<config::Config> all = relaxations_with_types(asked_, kind_, most_shared());
+    all.insert(all.begin(), asked_);
     return all;
   }
 
@@ -271,7 +283,7 @@ class Room {
       if (type != "fp32") with += fmt::format(", precision.{} = \"{}\"", key, type);
     if (is_moved) with += " and all that can lie in the host's memory there";
     return fmt::format("even one row of {} with {} needs {}: {}, or make the model smaller",
-                       counted(least->train.seq_len, "token"), with, memory_in_words(bytes),
+                       counted(least->train.seq_len, "token"), with, enough_in_words(bytes),
                        sharing_.alone()
                            ? "take a device with more memory, or share the run among several (`redline plan --gpus N` "
                              "tells how many it takes)"
@@ -364,6 +376,16 @@ std::vector<config::Config> coarser_types(const config::Config& config, device::
   return ways;
 }
 
+std::vector<config::Config> relaxations_with_types(const config::Config& config, device::Kind kind,
+                                                   const dist::Sharing& sharing) {
+  const std::vector<config::Config> relaxed = relaxations(config);
+  std::vector<config::Config> ways = coarser_types(config, kind, sharing),
+                              last = coarser_types(relaxed.empty() ? config : relaxed.back(), kind, sharing);
+  ways.insert(ways.end(), relaxed.begin(), relaxed.end());
+  if (!last.empty()) ways.push_back(std::move(last.back()));
+  return ways;
+}
+
 std::vector<config::Placement> placements(const config::Config& config, device::Kind kind,
                                           const dist::Sharing& sharing) {
   if (config.memory.fit != "auto") return {{}};
@@ -428,7 +450,7 @@ std::string memory_problem(const config::Config& config, std::int64_t needed, co
                                                          memory_in_words(device.memory_bytes()));
   const std::string_view refused =
       config.memory.fit == "none" ? "; memory.fit = \"auto\" looks for what may move instead" : "";
-  return fmt::format("the run needs {} and {}; {}{}; see {}", memory_in_words(needed), has,
+  return fmt::format("the run needs {} and {}; {}{}; see {}", enough_in_words(needed), has,
                      what_would_fit(config, device.kind(), available, sharing, ranks_here), refused,
                      troubleshooting::kOutOfMemory);
 }

@@ -29,6 +29,10 @@ std::vector<config::Config> relaxations(const config::Config& config);
 std::vector<config::Config> coarser_types(const config::Config& config, device::Kind kind,
                                           const dist::Sharing& sharing = {});
 
+// Both: coarser types of the run as it is first, then what is relaxed, and the most relaxed one with all types last.
+std::vector<config::Config> relaxations_with_types(const config::Config& config, device::Kind kind,
+                                                   const dist::Sharing& sharing = {});
+
 // What memory.fit may put into the host's memory, from nothing to all of it. Products read working copies where there
 // are any, else the masters themselves. Gradients and what products read move once a micro-batch or twice, and all else
 // once a step: they go last.

@@ -108,6 +108,26 @@ TEST(Fit, AsManyMomentsMoveAsTheHostHolds) {
   EXPECT_FALSE(fit.ways[0].placement.recompute.empty());
 }
 
+// What fits nowhere as its rows are long may fit with shorter ones, as bytes move; what was asked to be computed again
+// and need not be makes a way faster.
+TEST(Fit, ShorterRowsAndFasterWaysAreTold) {
+  const Machine machine = machine_named("rtx-4090");
+  const config::Config rows = config_of(
+      "llama-1.36b", {"train.seq_len=65536", "train.batch_size=1", "train.accumulate=3", "memory.limit=6GiB"});
+  const std::string told = changes_that_fit(rows, machine, room_on(rows, machine));
+  EXPECT_EQ(told, "train.seq_len=32768 train.accumulate=6 would fit");
+  config::Config shorter = rows;
+  shorter.train.seq_len = 32768;
+  shorter.train.accumulate = 6;
+  EXPECT_TRUE(find_fit(shorter, machine).found());
+
+  const config::Config again = config_of("llama-1.36b", {"train.recompute=block", "memory.limit=31GiB"});
+  const Fit fit = find_fit(again, machine_named("h100"));
+  ASSERT_FALSE(fit.ways.empty());
+  ASSERT_LT(fit.ways[0].seconds, 0.999 * fit.asked.seconds) << "a case in which this shows nothing";
+  EXPECT_TRUE(says(in_words(fit, again), {"% faster by the plan"})) << in_words(fit, again);
+}
+
 // Where all is one memory, copies that are made anew are less of it, wherever the rest lies.
 TEST(Fit, WithoutCopiesARunMayFitWhereItsStateDoesNot) {
   config::Config c = config_of("llama-1.36b", {"model.layers=4", "precision.matmul=fp8", "train.batch_size=1"});

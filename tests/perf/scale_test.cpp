@@ -443,6 +443,19 @@ TEST(Scale, WhatFitsInNoModeMovesBytesAsARunDoes) {
   EXPECT_TRUE(least.choice().fits) << why(least);
 }
 
+// Shorter rows that fit with bytes moved alone are named before more GPUs are.
+TEST(Scale, ShorterRowsMayFitWithBytesMoved) {
+  const Card& card = card_called("rtx-4090");
+  const config::Config c = config_of(
+      "llama-1.36b", {"train.seq_len=65536", "train.batch_size=1", "train.accumulate=3", "memory.limit=4GiB"});
+  const ScalePlan s = plan_ranks_or_relax(c, machine_of(card), fabric_of(card, network_called("ndr"), 8, 8), 2);
+  ASSERT_TRUE(s.choice().fits) << why(s);
+  EXPECT_FALSE(s.moved.empty());
+  EXPECT_LT(s.config.train.seq_len, 65536);
+  EXPECT_EQ(s.config.train.seq_len * s.config.train.accumulate, 3 * 65536);
+  EXPECT_TRUE(says(why(s), {fmt::format("with train.seq_len={}", s.config.train.seq_len)})) << why(s);
+}
+
 // Every mode that a run takes is planned, in eight bits, too.
 TEST(Scale, PlansTheModesThatARunTakes) {
   const config::Config c = config_of("gqa-180m", {"precision.matmul=fp8"});

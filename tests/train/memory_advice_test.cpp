@@ -195,6 +195,22 @@ TEST(MemoryAdvice, SaysHowMuchOfTheHostsMemoryWouldDo) {
   }
 }
 
+// Where a quarter of the moments is what is too much, that quarter is enough of the host's memory.
+TEST(MemoryAdvice, AsksForNoMoreOfTheHostThanSomeMomentsTake) {
+  const std::vector<std::string> asked = {"model.layers=16",    "model.vocab=1024",  "optim.name=adamw",
+                                          "train.batch_size=1", "memory.fit=auto",   "train.recompute=block",
+                                          "optim.moments=8bit", "train.seq_len=128", "memory.host_limit=1KiB"};
+  const config::Config c = config_with(asked);
+  config::Config none = c;
+  none.memory.placement.moments = true;
+  const std::int64_t all = memory_needed(c, device::Kind::cpu), moments = all - memory_needed(none, device::Kind::cpu);
+  const std::string advice = what_would_fit(c, device::Kind::cpu, all - moments / 4);
+  const std::size_t at = advice.find("with ") + 5;
+  const std::int64_t told = config::bytes_of_amount(advice.substr(at, advice.find(" of the host", at) - at));
+  EXPECT_GT(told, moments / 5) << advice;
+  EXPECT_LT(told, moments / 2) << advice;
+}
+
 TEST(MemoryAdvice, CoarserTypesAtOnceFitIntoASmallHost) {
   const std::vector<std::string> asked = {"model.layers=4",    "optim.name=adamw", "train.batch_size=1",
                                           "train.seq_len=128", "memory.fit=auto",  "precision.matmul=fp8"};
