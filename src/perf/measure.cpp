@@ -198,8 +198,10 @@ std::string memory_problem(const config::Config& config, device::Device& device,
   const std::int64_t needed = train::memory_needed(config, device.kind(), sharing),
                      allowed = train::memory_allowed(config, device);
   if (needed <= allowed) return "";
-  return fmt::format("it needs {}, and {} are {}", train::enough_in_words(needed), train::memory_in_words(allowed),
-                     allowed < device.available_bytes() ? "what memory.limit allows" : "free");
+  return fmt::format(
+      "the run needs {}, and {} are {}{}", train::enough_in_words(needed), train::memory_in_words(allowed),
+      allowed < device.available_bytes() ? "what memory.limit allows" : "free",
+      config.memory.fit == "auto" ? "; nothing moves for a measurement, as it would for `redline train`" : "");
 }
 
 }  // namespace

@@ -315,7 +315,7 @@ TrainResult StepLoop::run_steps() {
       end_by(std::current_exception(), data.state());
     }
   };
-  bool dropped = false;
+  bool dropped = false, left = false;  // a step, and the evaluation after one
   session.goodput->turn_to(Part::steps);
   while (!at_end() && !session.stopping()) {
     dropped = !queue_step();
@@ -341,6 +341,7 @@ TrainResult StepLoop::run_steps() {
       eval_loss = m.eval_loss;
       of_average = m.eval_loss_average;
     }
+    left = evaluation && !m.eval_loss;
     const bool best = m.eval_loss && ends.evaluated(m.step, *m.eval_loss);
     keeper.tell(Stepped{m});
     if (sample && !session.stopping()) asides.write_samples(m.step);
@@ -355,7 +356,7 @@ TrainResult StepLoop::run_steps() {
   }
   data.tell_end();
   const bool stopped = !at_end() || (evaluates && !eval_loss);
-  std::string how = stopped ? how_it_stopped(dropped) : counted(step(), "step") + " done";
+  std::string how = stopped ? how_it_stopped(dropped, left) : counted(step(), "step") + " done";
   if (eval_loss && !stopped)
     how += fmt::format(", {} {:.4f}{}", evaluated_loss(data.loss_trained_on()), *eval_loss,
                        of_average ? fmt::format(", of the average {:.4f}", *of_average) : "");
@@ -449,16 +450,16 @@ void StepLoop::go_back(const GoBack& because) {
   phases_->saves.save(phases_->data.state());
 }
 
-std::string StepLoop::how_it_stopped(bool dropped) const {
+std::string StepLoop::how_it_stopped(bool dropped, bool left) const {
   const Session& s = phases_->session;
   const std::string where = step() == 0 ? "before the first step" : fmt::format("after step {}", step());
   const std::string by =
       fmt::format("stopped by {} {}", s.asked_to_stop() ? s.options.stopped_by() : "a signal to another rank", where);
   if (at_end()) return by + ", the last; its held-out loss is what redline eval says";
   const std::string folder = s.options.folder.string();
-  return fmt::format("{}{}; continue with --resume{}", by,
-                     dropped ? fmt::format("; step {} was left unfinished", step() + 1) : "",
-                     folder.empty() ? "" : " --out " + folder);
+  return fmt::format(
+      "{}{}{}; continue with --resume{}", by, dropped ? fmt::format("; step {} was left unfinished", step() + 1) : "",
+      left ? "; its evaluation was left, and is not made up for" : "", folder.empty() ? "" : " --out " + folder);
 }
 
 }  // namespace redline::train

@@ -101,7 +101,7 @@ class StepLoop {
   void finish_steps();
   void go_back(const GoBack& because);
   bool folder_lost();
-  std::string how_it_stopped(bool dropped) const;
+  std::string how_it_stopped(bool dropped, bool left) const;
 
   std::unique_ptr<Phases> phases_;
   double began_ = 0;             // run(), on steady_seconds()

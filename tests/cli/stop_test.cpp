@@ -276,6 +276,34 @@ TEST_F(StopTraining, CtrlCLeavesAnEvaluation) {
   expect_bad_input({"train", "--resume"}, {"--out DIR"});
 }
 
+TEST_F(StopTraining, AnEvaluationThatIsLeftAfterAStepIsTold) {
+  const Words words = {"train",
+                       "quick",
+                       "--device",
+                       "cpu",
+                       "--out",
+                       "run",
+                       "train.max_steps=1",
+                       "train.batch_size=1",
+                       "train.seq_len=64",
+                       "train.eval_every=0",
+                       "train.eval_tokens=0"};
+  start(words);
+  ASSERT_EQ(wait().status, 0);
+  ::setenv("REDLINE_THREADS", "1", 1);
+  start(
+      {"train", "--resume", "--out", "run", "train.max_steps=9", "train.eval_every=2", "train.eval_tokens=100000000"});
+  const auto resumed = [&] {
+    return real_files().read(folder_ / "run/events.jsonl").find("\"first_step\":1") != std::string::npos;
+  };
+  for (int i = 0; i < 5000 && !resumed(); ++i) pause();
+  std::this_thread::sleep_for(std::chrono::seconds(1));  // to be in the middle of it
+  signal(SIGTERM);
+  const Ran ran = wait_briefly();
+  EXPECT_EQ(ran.status, kStopped);
+  EXPECT_TRUE(says(ran.out, {"after step 2", "its evaluation was left, and is not made up for; continue"})) << ran.out;
+}
+
 TEST_F(Stop, Sample) {
   start({"sample", "--device", "cpu", "--checkpoint", kFixtures + "llama-mha", "--tokenizer", "ping", "--prompt", "1",
          "--tokens", "1000000"});
