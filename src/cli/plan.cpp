@@ -121,7 +121,7 @@ struct Planned {
   // that has too little for any cut: how much would do.
   std::optional<perf::MovedCut> moved = {};
   std::optional<perf::HostNeed> host_need = {};
-  std::string types = {};              // that would fit where no cut does
+  std::string changes = {};            // of types and rows that would fit where no cut does
   std::optional<perf::Filled> filled;  // where rows are not full
   std::optional<perf::Plan> packed;    // then, the same with packed rows
   std::optional<perf::Growth> growth;  // with --grow
@@ -141,7 +141,7 @@ struct Planned {
     }
     std::vector<std::string> others;
     if (host_need) others.push_back(more_host());
-    if (!types.empty()) others.push_back(types);
+    if (!changes.empty()) others.push_back(changes);
     const std::string why = perf::why(choice, machine, others);
     if (!fit || fit->ways.empty() || choice.best.empty()) return why;
     const double times = choice.best[0].expected.step_seconds / plan.expected.step_seconds *
@@ -629,7 +629,7 @@ int run_plan(const Words& words) {
     if (!p.moved) p.host_need = perf::host_needed(p.config, p.machine, p.fit->room);
   }
   if (!p.moved && p.choice.best.empty())
-    p.types = perf::changes_that_fit(p.config, p.machine, perf::room_on(p.config, p.machine));
+    p.changes = perf::changes_that_fit(p.config, p.machine, perf::room_on(p.config, p.machine));
   if (grow) p.growth = perf::grow(p.config, p.machine, options);
   std::string trace;
   if (!gpus.trace.empty())

@@ -471,17 +471,17 @@ void measure_all(std::vector<Trial>& rows, const config::Config& asked, device::
 std::string changes_that_fit(const config::Config& config, const Machine& machine, const Room& room) {
   const std::vector<config::Config> ways = train::relaxations_with_types(config, machine.kind);
   // A search takes many plans; one or two say whether it can help.
-  const auto could = [&](const config::Config& coarser) {
-    const Plan least = least_plan(coarser, machine);
-    return least.fits || (chooses(coarser) && least_moved(coarser, least.setting, machine).fits);
+  const auto could = [&](const config::Config& way) {
+    const Plan least = least_plan(way, machine);
+    return least.fits || (chooses(way) && least_moved(way, least.setting, machine).fits);
   };
   if (ways.empty() || !could(ways.back())) return "";  // all of them together need least
-  for (const config::Config& coarser : ways) {
-    if (!could(coarser)) continue;
-    const std::optional<MovedCut> cut = cut_that_moves(coarser, machine, room);
-    if (!cut && chooses(coarser)) continue;
-    const Setting found = cut ? cut->setting : least_plan(coarser, machine).setting;
-    return fmt::format("{} would fit", fmt::join(train::changed_keys(config, with_setting(coarser, found)), " "));
+  for (const config::Config& way : ways) {
+    if (!could(way)) continue;
+    const std::optional<MovedCut> cut = cut_that_moves(way, machine, room);
+    if (!cut && chooses(way)) continue;
+    const Setting found = cut ? cut->setting : least_plan(way, machine).setting;
+    return fmt::format("{} would fit", fmt::join(train::changed_keys(config, with_setting(way, found)), " "));
   }
   return "";
 }
@@ -509,7 +509,7 @@ AutoBatch find_batch_size(const config::Config& config, device::Device& device, 
     const Room room = room_on(config, device, 1);
     std::vector<std::string> others;
     if (const auto need = host_needed(config, machine, room)) others.push_back(in_words(*need, config, room));
-    if (std::string types = changes_that_fit(config, machine, room); !types.empty()) others.push_back(std::move(types));
+    if (std::string s = changes_that_fit(config, machine, room); !s.empty()) others.push_back(std::move(s));
     fail_user("train.batch_size = \"auto\": {}", why(choice, machine, others));
   }
   if (choice.asked_for)  // which is the user's to decide

@@ -283,7 +283,8 @@ class Solver {
     placement.*layers = enough;
     const Room room = any_host();
     WayBytes found = bytes(placement);
-    if (enough > 1 && !room.holds(found.device, found.host)) {  // all is not always less than all but one
+    // All but one may need a little less than all.
+    if (enough > 1 && !room.holds(found.device, found.host) && found.device - found.device / 100 <= room.device) {
       placement.*layers = --enough;
       found = bytes(placement);
     }

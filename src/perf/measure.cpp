@@ -199,8 +199,8 @@ std::string memory_problem(const config::Config& config, device::Device& device,
                      allowed = train::memory_allowed(config, device);
   if (needed <= allowed) return "";
   return fmt::format(
-      "the run needs {}, and {} are {}{}", train::enough_in_words(needed), train::memory_in_words(allowed),
-      allowed < device.available_bytes() ? "what memory.limit allows" : "free",
+      "the run needs {}, and {} are {}{}: a smaller train.batch_size needs less", train::enough_in_words(needed),
+      train::memory_in_words(allowed), allowed < device.available_bytes() ? "what memory.limit allows" : "free",
       config.memory.fit == "auto" ? "; nothing moves for a measurement, as it would for `redline train`" : "");
 }
 

@@ -58,15 +58,16 @@ void ArenaExecutor::begin_snapshots() {
   // Read alone once it is set: the thread that saves asks as well, behind the call that began to make them.
   if (bytes == 0 || asked_for_snapshots_) return;
   asked_for_snapshots_ = true;
+  // A run can do without the copy: its saves hold it up then.
   try {
     coming_snapshots_ = std::async(std::launch::async, [this, bytes]() -> std::unique_ptr<device::Buffer> {
       try {
         return zeros_on_host(device_, bytes);
-      } catch (const MachineError&) {  // no thread could be started: a run can do without the copy
+      } catch (const MachineError&) {  // there are no threads for it
         return nullptr;
       }
     });
-  } catch (const std::system_error&) {  // the same of the first of them
+  } catch (const std::system_error&) {  // nor for this
   }
 }
 
